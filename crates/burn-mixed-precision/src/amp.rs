@@ -1,0 +1,82 @@
+use std::sync::Arc;
+
+use burn::module::Module;
+use burn_backend::{Backend, DeviceOps};
+
+use crate::{AmpConfig, LossScales, Policy, model, registry, scope};
+
+/// Validated settings, ready for devices: what [`AmpConfig::init`] returns.
+///
+/// Cheap to clone; clones share the loss scales.
+#[derive(Debug, Clone)]
+pub struct Amp {
+    state: Arc<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    config: AmpConfig,
+    policy: Policy,
+    loss_scales: LossScales,
+}
+
+impl Amp {
+    /// `config` is valid: only `AmpConfig` calls this.
+    pub(crate) fn new(config: AmpConfig) -> Self {
+        Amp {
+            state: Arc::new(State {
+                policy: config.policy(),
+                loss_scales: LossScales::new(config.num_losses),
+                config,
+            }),
+        }
+    }
+
+    /// The configuration these settings were made from.
+    pub fn config(&self) -> &AmpConfig {
+        &self.state.config
+    }
+
+    /// The casting rules.
+    pub fn policy(&self) -> &Policy {
+        &self.state.policy
+    }
+
+    /// The factors that `backward` multiplies losses by, on every device with these settings.
+    pub fn loss_scales(&self) -> &LossScales {
+        &self.state.loss_scales
+    }
+
+    /// Puts these settings in force on one more device, for every thread of the process.
+    pub fn install<D: DeviceOps>(&self, device: &D) {
+        registry::set(device, Some(self.clone()));
+    }
+
+    /// Runs a block as if every device had these settings, on this thread only.
+    ///
+    /// For tests and for several models at different levels on one device.
+    pub fn scope<R>(&self, block: impl FnOnce() -> R) -> R {
+        scope::with_amp(self.clone(), block)
+    }
+
+    /// Gives a model's parameters the dtypes of the opt level: half at O2 and O3, except norm
+    /// layers at O2; unchanged at O0 and O1.
+    ///
+    /// Call it on every model that was just built or loaded: a record always loads as the
+    /// backend's default float. Gradient tracking and parameter ids are kept. Loss of precision:
+    /// one rounding to half per element; keep the f32 values with an optimizer that has master
+    /// weights.
+    pub fn cast_model<B: Backend, M: Module<B>>(&self, model: M) -> M {
+        model::cast(model, self.config())
+    }
+
+    /// Loads a record into a model and casts the result as [`cast_model`](Amp::cast_model) does.
+    pub fn load_record<B: Backend, M: Module<B>>(&self, model: M, record: M::Record) -> M {
+        self.cast_model(model.load_record(record))
+    }
+}
+
+/// Takes the settings of a device away: it runs in plain f32 again.
+pub fn uninstall<D: DeviceOps>(device: &D) {
+    registry::set(device, None);
+}

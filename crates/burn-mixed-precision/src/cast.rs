@@ -1,0 +1,222 @@
+//! The only place where tensors change their dtype.
+
+use burn_backend::tensor::FloatTensor;
+use burn_backend::{Backend, DType, FloatDType, TensorMetadata};
+
+use crate::policy::{Meeting, meet, widest};
+use crate::tensor::MixedTensor;
+use crate::{CastRule, HalfDType, Op, Policy, counter, scope};
+
+/// Casts a tensor and counts it; an equal dtype is free.
+#[expect(clippy::disallowed_methods, reason = "this is where casts are made")]
+pub(crate) fn to_dtype<B: Backend>(tensor: FloatTensor<B>, dtype: FloatDType) -> FloatTensor<B> {
+    if tensor.dtype() == DType::from(dtype) {
+        return tensor;
+    }
+    counter::made();
+    B::float_cast(tensor, dtype)
+}
+
+/// What one call of an operation does to its float inputs and output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Plan {
+    /// The dtype the inputs are brought to.
+    inputs: Option<FloatDType>,
+    /// The dtype the output is rounded to.
+    output: Option<FloatDType>,
+    /// Whether the output is a fresh f32 tensor that several lowered operations may read.
+    cache_output: bool,
+}
+
+impl Plan {
+    pub(crate) const UNTOUCHED: Plan = Plan {
+        inputs: None,
+        output: None,
+        cache_output: false,
+    };
+
+    /// Decides for a call of `op` with these float inputs, the first being the main one.
+    pub(crate) fn new<B: Backend>(op: Op, inputs: &[Option<&MixedTensor<B>>]) -> Plan {
+        let inputs = || inputs.iter().copied().flatten();
+        let Some(first) = inputs().next() else {
+            return Plan::UNTOUCHED;
+        };
+        scope::policy(
+            || B::float_device(&first.inner),
+            |policy| Plan::under(policy, |policy| policy.rule(op), inputs()),
+        )
+    }
+
+    /// Decides under a policy, by a rule that may depend on it.
+    pub(crate) fn under<'a, B: Backend>(
+        policy: Option<&Policy>,
+        rule: impl FnOnce(&Policy) -> CastRule,
+        inputs: impl Iterator<Item = &'a MixedTensor<B>>,
+    ) -> Plan {
+        match policy {
+            Some(policy) if policy.is_enabled() => Plan::decide(
+                rule(policy),
+                policy.half(),
+                inputs.map(|input| input.inner.dtype()),
+            ),
+            _ => Plan::UNTOUCHED,
+        }
+    }
+
+    fn decide(rule: CastRule, half: HalfDType, mut dtypes: impl Iterator<Item = DType>) -> Plan {
+        let Some(first) = dtypes.next() else {
+            return Plan::UNTOUCHED;
+        };
+        let (mut wide, mut equal) = (first, true);
+        for dtype in dtypes {
+            wide = widest(wide, dtype);
+            equal &= dtype == first;
+        }
+        let inputs = |dtype: DType| Plan {
+            inputs: Some(dtype.into()),
+            ..Plan::UNTOUCHED
+        };
+        if matches!(rule, CastRule::Promote | CastRule::AsIs) || wide == DType::F64 {
+            return match equal {
+                true => Plan::UNTOUCHED,
+                false => inputs(wide),
+            };
+        }
+        match rule {
+            CastRule::Lower if equal && HalfDType::of(first).is_some() => Plan::UNTOUCHED,
+            CastRule::Lower => inputs(half.dtype()),
+            CastRule::FullThenLower => Plan {
+                output: HalfDType::of(first).map(HalfDType::float_dtype),
+                ..inputs(DType::F32)
+            },
+            _ => Plan {
+                cache_output: true,
+                ..inputs(DType::F32)
+            },
+        }
+    }
+
+    /// An input as the operation takes it.
+    pub(crate) fn cast<B: Backend>(&self, tensor: MixedTensor<B>) -> FloatTensor<B> {
+        match self.inputs {
+            Some(FloatDType::F16) if tensor.inner.dtype() != DType::F16 => {
+                tensor.lowered(HalfDType::F16)
+            }
+            Some(FloatDType::BF16) if tensor.inner.dtype() != DType::BF16 => {
+                tensor.lowered(HalfDType::Bf16)
+            }
+            Some(dtype) => to_dtype::<B>(tensor.inner, dtype),
+            None => tensor.inner,
+        }
+    }
+
+    /// The output as the caller gets it.
+    pub(crate) fn finish<B: Backend>(&self, output: FloatTensor<B>) -> MixedTensor<B> {
+        match self.output {
+            Some(dtype) => MixedTensor::new(to_dtype::<B>(output, dtype)),
+            None if self.cache_output => MixedTensor::with_slot(output),
+            None => MixedTensor::new(output),
+        }
+    }
+}
+
+/// Runs an operation of one float input and one float output.
+pub(crate) fn unary<B: Backend>(
+    op: Op,
+    tensor: MixedTensor<B>,
+    run: impl FnOnce(FloatTensor<B>) -> FloatTensor<B>,
+) -> MixedTensor<B> {
+    let plan = Plan::new(op, &[Some(&tensor)]);
+    plan.finish(run(plan.cast(tensor)))
+}
+
+/// Runs an operation of one float input whose output is of another kind.
+pub(crate) fn read<B: Backend, R>(
+    op: Op,
+    tensor: MixedTensor<B>,
+    run: impl FnOnce(FloatTensor<B>) -> R,
+) -> R {
+    let plan = Plan::new(op, &[Some(&tensor)]);
+    run(plan.cast(tensor))
+}
+
+/// Runs an operation of two float inputs and one float output.
+pub(crate) fn binary<B: Backend>(
+    op: Op,
+    lhs: MixedTensor<B>,
+    rhs: MixedTensor<B>,
+    run: impl FnOnce(FloatTensor<B>, FloatTensor<B>) -> FloatTensor<B>,
+) -> MixedTensor<B> {
+    let plan = Plan::new(op, &[Some(&lhs), Some(&rhs)]);
+    plan.finish(run(plan.cast(lhs), plan.cast(rhs)))
+}
+
+/// Runs an operation of an input, a weight and perhaps a bias.
+pub(crate) fn affine<B: Backend>(
+    op: Op,
+    x: MixedTensor<B>,
+    weight: MixedTensor<B>,
+    bias: Option<MixedTensor<B>>,
+    run: impl FnOnce(FloatTensor<B>, FloatTensor<B>, Option<FloatTensor<B>>) -> FloatTensor<B>,
+) -> MixedTensor<B> {
+    let plan = Plan::new(op, &[Some(&x), Some(&weight), bias.as_ref()]);
+    let bias_cast = bias.map(|bias| plan.cast(bias));
+    plan.finish(run(plan.cast(x), plan.cast(weight), bias_cast))
+}
+
+/// Runs an operation of two float inputs whose output is of another kind.
+pub(crate) fn compare<B: Backend, R>(
+    op: Op,
+    lhs: MixedTensor<B>,
+    rhs: MixedTensor<B>,
+    run: impl FnOnce(FloatTensor<B>, FloatTensor<B>) -> R,
+) -> R {
+    let plan = Plan::new(op, &[Some(&lhs), Some(&rhs)]);
+    run(plan.cast(lhs), plan.cast(rhs))
+}
+
+/// What a half tensor and an f32 channel vector do in an element-wise operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum VectorRounding {
+    /// The operation saves nothing for backward: compute in f32, round the result once.
+    Output,
+    /// The operation saves its operands for backward: round the vector, so that they are half.
+    Operand,
+}
+
+/// Runs element-wise arithmetic, which under [`CastRule::Promote`] knows channel vectors.
+pub(crate) fn arithmetic<B: Backend>(
+    op: Op,
+    lhs: MixedTensor<B>,
+    rhs: MixedTensor<B>,
+    rounding: VectorRounding,
+    run: impl FnOnce(FloatTensor<B>, FloatTensor<B>) -> FloatTensor<B>,
+) -> MixedTensor<B> {
+    if lhs.inner.dtype() == rhs.inner.dtype() {
+        return binary(op, lhs, rhs, run);
+    }
+    let meeting = scope::policy(
+        || B::float_device(&lhs.inner),
+        |policy| match policy {
+            Some(policy) if policy.is_enabled() && policy.rule(op) == CastRule::Promote => meet(
+                (lhs.inner.dtype(), &lhs.inner.shape()),
+                (rhs.inner.dtype(), &rhs.inner.shape()),
+                policy.keeps_channel_vectors(),
+            ),
+            _ => None,
+        },
+    );
+    let plan = match (meeting, rounding) {
+        (Some(Meeting::ChannelVector(half)), VectorRounding::Output) => Plan {
+            inputs: Some(FloatDType::F32),
+            output: Some(half),
+            cache_output: false,
+        },
+        (Some(Meeting::ChannelVector(half) | Meeting::Same(half)), _) => Plan {
+            inputs: Some(half),
+            ..Plan::UNTOUCHED
+        },
+        (None, _) => return binary(op, lhs, rhs, run),
+    };
+    plan.finish(run(plan.cast(lhs), plan.cast(rhs)))
+}

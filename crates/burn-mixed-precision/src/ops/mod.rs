@@ -1,0 +1,23 @@
+//! Burn's seven operation traits, one file each, in Burn's order of methods.
+//!
+//! Every method is written out, those with a default body too: an inherited default would bypass
+//! the inner backend's own kernel and apply the policy to the pieces. Clippy keeps it so. What
+//! stands in `forward!` is passed on; a body means that policy happens there.
+
+#![deny(clippy::missing_trait_methods)]
+
+/// Passes operations without float tensors on to the inner backend.
+macro_rules! forward {
+    ($(fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)?;)*) => {
+        $(fn $name($($arg: $ty),*) $(-> $ret)? { B::$name($($arg),*) })*
+    };
+}
+
+mod activation;
+mod bool_tensor;
+mod host_read;
+mod int_tensor;
+mod module;
+mod qtensor;
+mod tensor;
+mod transaction;

@@ -1,0 +1,138 @@
+//! Which operation runs in which dtype: data, not code.
+
+mod op;
+mod promote;
+mod rule;
+
+pub use op::Op;
+pub(crate) use promote::{Meeting, meet, widest};
+pub use rule::CastRule;
+
+use crate::{HalfDType, OptLevel};
+
+/// One casting rule per operation, and the half dtype they lower to.
+///
+/// A policy is a value: build it once, [query](Policy::rule) it, give it to a device with
+/// [`AmpConfig`](crate::AmpConfig) or to a block with [`scope::with_policy`](crate::scope::with_policy).
+///
+/// # Example: which dtype does an operation run in?
+///
+/// ```
+/// use burn_mixed_precision::{CastRule, HalfDType, Op, OptLevel, Policy};
+///
+/// let policy = Policy::new(OptLevel::O1, HalfDType::F16).with_rule(Op::FloatExp, CastRule::Lower);
+/// assert_eq!(policy.rule(Op::FloatMatmul), CastRule::Lower);
+/// assert_eq!(policy.rule(Op::FloatExp), CastRule::Lower);
+/// assert_eq!(policy.rule(Op::Softmax), CastRule::Full);
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Policy {
+    enabled: bool,
+    half: HalfDType,
+    rules: [CastRule; Op::ALL.len()],
+    channel_vectors: bool,
+    full_host_reads: bool,
+}
+
+impl Policy {
+    /// The table of an optimization level; O0 gives [`Policy::off`].
+    pub fn new(level: OptLevel, half: HalfDType) -> Self {
+        let mut rules = [CastRule::AsIs; Op::ALL.len()];
+        for (rule, op) in rules.iter_mut().zip(Op::ALL) {
+            *rule = op.default_rule(level);
+        }
+        Policy {
+            enabled: level != OptLevel::O0,
+            half,
+            rules,
+            channel_vectors: true,
+            full_host_reads: matches!(level, OptLevel::O1 | OptLevel::O2),
+        }
+    }
+
+    /// No casts at all: every operation reaches the inner backend untouched.
+    pub fn off() -> Self {
+        Policy::new(OptLevel::O0, HalfDType::F16)
+    }
+
+    /// Every operation in f32, whatever its inputs.
+    ///
+    /// Unlike [`Policy::off`] it accepts half inputs beside f32 ones: for linear algebra and other
+    /// delicate blocks in the middle of a mixed-precision program.
+    pub fn full() -> Self {
+        Policy {
+            enabled: true,
+            half: HalfDType::F16,
+            rules: [CastRule::Full; Op::ALL.len()],
+            channel_vectors: false,
+            full_host_reads: true,
+        }
+    }
+
+    /// Replaces the rule of one operation.
+    #[must_use]
+    pub fn with_rule(mut self, op: Op, rule: CastRule) -> Self {
+        self.rules[op as usize] = rule;
+        self
+    }
+
+    /// Switches the channel-vector exception of [`CastRule::Promote`].
+    #[must_use]
+    pub fn with_channel_vectors(mut self, keep: bool) -> Self {
+        self.channel_vectors = keep;
+        self
+    }
+
+    /// Switches whether half tensors are read back to the host as f32.
+    #[must_use]
+    pub fn with_full_host_reads(mut self, full: bool) -> Self {
+        self.full_host_reads = full;
+        self
+    }
+
+    /// The rule of an operation.
+    pub fn rule(&self, op: Op) -> CastRule {
+        self.rules[op as usize]
+    }
+
+    /// The half dtype that [`CastRule::Lower`] rounds to.
+    pub fn half(&self) -> HalfDType {
+        self.half
+    }
+
+    /// False when no operation is touched: the results are those of the bare backend, bit by bit.
+    pub fn is_enabled(&self) -> bool {
+        self.enabled
+    }
+
+    /// Whether a half tensor combined with an f32 channel vector stays half.
+    ///
+    /// A channel vector is an f32 tensor of rank two or more whose only dimension larger than one
+    /// is not the first, the batch, and which is broadcast over the half tensor: `[1, C, 1, 1]`
+    /// against `[N, C, H, W]`, not `[N, 1]`, not a tensor as large as the half one. Burn writes
+    /// BatchNorm's affine part that way; promoted, every activation behind a norm would be f32.
+    ///
+    /// # Numerics
+    ///
+    /// add and sub compute in f32 and round once (they keep nothing for backward). mul and div
+    /// round the vector to half first, since they save both operands for backward.
+    ///
+    /// One layout cannot be told from a channel vector: a statistic per position of a single
+    /// sequence, `[1, T, 1]`. Switch the exception off where that matters.
+    pub fn keeps_channel_vectors(&self) -> bool {
+        self.channel_vectors
+    }
+
+    /// Whether reading a half tensor to the host gives f32 data, as Apex's patched `.cpu()` does.
+    pub fn reads_full(&self) -> bool {
+        self.full_host_reads
+    }
+
+    /// The operations whose rule differs from the table of a level.
+    pub fn overrides(&self, level: OptLevel) -> impl Iterator<Item = (Op, CastRule)> + '_ {
+        Op::ALL
+            .iter()
+            .map(|op| (*op, self.rule(*op)))
+            .filter(move |(op, rule)| op.default_rule(level) != *rule)
+    }
+}

@@ -1,0 +1,80 @@
+//! Which device trains with which settings, for operations that are static functions and have
+//! nothing but their tensors' device to go by.
+
+use core::any::TypeId;
+use core::cell::RefCell;
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::collections::HashMap;
+use std::sync::{LazyLock, RwLock};
+
+use burn_backend::{DeviceId, DeviceOps};
+
+use crate::Amp;
+
+type DeviceKey = (TypeId, DeviceId);
+
+static DEVICES: LazyLock<RwLock<HashMap<DeviceKey, Option<Amp>>>> =
+    LazyLock::new(|| RwLock::new(HashMap::new()));
+
+/// Counts changes of `DEVICES`, so that threads know when their copy is stale.
+static CHANGES: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    /// What this thread has read from `DEVICES`: looked up on every operation, so without a lock.
+    static SEEN: RefCell<Seen> = const { RefCell::new(Seen { changes: 0, devices: Vec::new() }) };
+}
+
+struct Seen {
+    /// `CHANGES` when `devices` was read.
+    changes: u64,
+    devices: Vec<(DeviceKey, Option<Amp>)>,
+}
+
+fn key<D: DeviceOps>(device: &D) -> DeviceKey {
+    (TypeId::of::<D>(), device.id())
+}
+
+/// Gives a device its settings, or takes them away.
+pub(crate) fn set<D: DeviceOps>(device: &D, amp: Option<Amp>) {
+    let mut devices = DEVICES.write().unwrap_or_else(|e| e.into_inner());
+    devices.insert(key(device), amp);
+    CHANGES.fetch_add(1, Ordering::Release);
+}
+
+/// Calls `read` with the settings of a device, `None` if it was never given any.
+pub(crate) fn with<D: DeviceOps, R>(device: &D, read: impl FnOnce(Option<&Amp>) -> R) -> R {
+    let key = key(device);
+    SEEN.with_borrow_mut(|seen| {
+        let changes = CHANGES.load(Ordering::Acquire);
+        if seen.changes != changes {
+            seen.devices.clear();
+            seen.changes = changes;
+        }
+        let known = seen.devices.iter().position(|(k, _)| *k == key);
+        let position = known.unwrap_or_else(|| {
+            seen.devices.push((key, look_up(key, device)));
+            seen.devices.len() - 1
+        });
+        read(seen.devices[position].1.as_ref())
+    })
+}
+
+/// Reads the shared map, and says once per device that nobody initialised it.
+fn look_up<D: DeviceOps>(key: DeviceKey, device: &D) -> Option<Amp> {
+    if let Some(amp) = DEVICES.read().unwrap_or_else(|e| e.into_inner()).get(&key) {
+        return amp.clone();
+    }
+    // No change is counted: what other threads have read, that there is nothing, is still right.
+    let unknown = DEVICES
+        .write()
+        .unwrap_or_else(|e| e.into_inner())
+        .insert(key, None)
+        .is_none();
+    if unknown {
+        log::warn!(
+            "{device:?} was used with MixedPrecision before it was initialised: it runs in plain \
+             f32 (O0). Call AmpConfig::init on it first."
+        );
+    }
+    None
+}

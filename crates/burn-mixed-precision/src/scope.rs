@@ -1,0 +1,152 @@
+//! Regions of a program that run under another policy, on this thread only.
+//!
+//! Regions nest, the innermost wins, and leaving one restores what was before it, also when it is
+//! left by a panic. Without a region the device's own policy holds, on every thread. Work that a
+//! region hands to another thread runs there under the device's policy; backward needs none, since
+//! it runs in the dtypes that forward used.
+
+use core::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use burn_backend::DeviceOps;
+
+use crate::{Amp, Policy, registry};
+
+#[derive(Clone, Default)]
+struct Region {
+    policy: Option<Arc<Policy>>,
+    amp: Option<Amp>,
+    loss_id: usize,
+}
+
+thread_local! {
+    static REGION: RefCell<Rc<Region>> = RefCell::new(Rc::new(Region::default()));
+}
+
+/// Restores the outer region on drop, so on unwind too.
+struct Restore(Rc<Region>);
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        REGION.with_borrow_mut(|region| core::mem::swap(region, &mut self.0));
+    }
+}
+
+fn run<R>(change: impl FnOnce(&mut Region), block: impl FnOnce() -> R) -> R {
+    let _restore = REGION.with_borrow_mut(|region| {
+        let outer = region.clone();
+        change(Rc::make_mut(region));
+        Restore(outer)
+    });
+    block()
+}
+
+/// Runs a block under a policy of its own.
+///
+/// # Example: keep one block's exponentials in half
+///
+/// ```
+/// use burn_mixed_precision::{CastRule, HalfDType, Op, OptLevel, Policy, scope};
+///
+/// let policy = Policy::new(OptLevel::O1, HalfDType::F16).with_rule(Op::FloatExp, CastRule::AsIs);
+/// let result = scope::with_policy(policy, || 1 + 1);
+/// assert_eq!(result, 2);
+/// ```
+pub fn with_policy<R>(policy: Policy, block: impl FnOnce() -> R) -> R {
+    let policy = Arc::new(policy);
+    run(|region| region.policy = Some(policy), block)
+}
+
+/// Runs a block without any cast: Apex's `disable_casts`.
+///
+/// Half tensors stay half and mixed dtypes meet the backend as they are, which mostly panics; for
+/// a block that must run in f32 take [`full`]. The loss scale still applies.
+pub fn disabled<R>(block: impl FnOnce() -> R) -> R {
+    with_policy(Policy::off(), block)
+}
+
+/// Runs a block in f32, whatever the dtypes of its inputs.
+///
+/// For what half precision breaks although each piece looks harmless: linear algebra written in
+/// matmuls (`linalg::lu`, `det`, `qr`), small differences of large numbers, physics.
+pub fn full<R>(block: impl FnOnce() -> R) -> R {
+    with_policy(Policy::full(), block)
+}
+
+/// Runs a block as if every device had these settings: policy and loss scales.
+pub(crate) fn with_amp<R>(amp: Amp, block: impl FnOnce() -> R) -> R {
+    run(
+        |region| {
+            region.policy = None;
+            region.amp = Some(amp);
+        },
+        block,
+    )
+}
+
+/// Runs a block in which `backward` uses the scale of one loss: Apex's `loss_id`.
+///
+/// Outside of any such block the loss id is 0.
+///
+/// # Panics
+///
+/// `backward` panics in the block if `loss_id` is not below
+/// [`num_losses`](crate::AmpConfig::with_num_losses).
+pub fn with_loss_id<R>(loss_id: usize, block: impl FnOnce() -> R) -> R {
+    run(|region| region.loss_id = loss_id, block)
+}
+
+/// Calls `read` with the policy that holds on this thread for tensors of the device.
+pub(crate) fn policy<D: DeviceOps, R>(
+    device: impl FnOnce() -> D,
+    read: impl FnOnce(Option<&Policy>) -> R,
+) -> R {
+    let region = REGION.with_borrow(|region| match (&region.policy, &region.amp) {
+        (None, None) => None,
+        _ => Some(region.clone()),
+    });
+    match region.as_deref() {
+        Some(Region {
+            policy: Some(policy),
+            ..
+        }) => read(Some(policy)),
+        Some(Region { amp: Some(amp), .. }) => read(Some(amp.policy())),
+        _ => registry::with(&device(), |amp| read(amp.map(Amp::policy))),
+    }
+}
+
+/// The loss scale that `backward` applies on this thread to a loss on the device; `None` when no
+/// scaler is attached.
+pub(crate) fn loss_scale<D: DeviceOps>(device: &D) -> Option<f32> {
+    let region = REGION.with_borrow(Rc::clone);
+    let read = |amp: &Amp| {
+        let scales = amp.loss_scales();
+        scales.is_attached().then(|| scales.get(region.loss_id))
+    };
+    match &region.amp {
+        Some(amp) => read(amp),
+        None => registry::with(device, |amp| amp.and_then(read)),
+    }
+}
+
+/// The policy that holds on this thread for tensors of a device.
+///
+/// # Example: ask for the rule in force
+///
+/// ```
+/// use burn_mixed_precision::{CastRule, HalfDType, Op, OptLevel, Policy, scope};
+/// # use burn::backend::flex::FlexDevice;
+///
+/// let o1 = Policy::new(OptLevel::O1, HalfDType::F16);
+/// scope::with_policy(o1, || {
+///     let rule = scope::current_policy(&FlexDevice).rule(Op::FloatMatmul);
+///     assert_eq!(rule, CastRule::Lower);
+/// });
+/// ```
+pub fn current_policy<D: DeviceOps>(device: &D) -> Policy {
+    policy(
+        || device.clone(),
+        |policy| policy.cloned().unwrap_or_else(Policy::off),
+    )
+}

@@ -1,0 +1,4 @@
+//! Automatic mixed precision for Burn.
+#![deny(missing_docs)]
+
+pub use burn_mixed_precision::*;
