@@ -24,14 +24,34 @@
 //! ```
 #![deny(missing_docs)]
 
+mod announcer;
+mod check;
 mod config;
 mod error;
 mod event;
+mod merge;
+#[cfg(feature = "train")]
+mod metrics;
+mod optimizer;
+mod outcome;
+mod record;
 mod rules;
 mod scale;
+mod scaler;
+mod scheduler;
+mod statistics;
 mod validate;
+mod weights;
 
+pub use check::NonFinite;
 pub use config::{AtFloorPolicy, HysteresisRefill, LossScaleConfig};
 pub use error::LossScaleError;
 pub use event::{ScaleEvent, ScaleUpdate};
+#[cfg(feature = "train")]
+pub use metrics::{GradNormMetric, LossScaleMetric, SkippedStepsMetric};
+pub use optimizer::AmpOptimizer;
+pub use outcome::{StepMonitor, StepOutcome, StepStatus};
+pub use record::{AmpRecord, AmpRecordItem, AmpRecordItemV1, RecordError};
 pub use scale::{LossScale, LossScaleState};
+pub use scaler::{Inspection, Scaler, Verdict};
+pub use scheduler::AmpScheduler;

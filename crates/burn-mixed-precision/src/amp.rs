@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use burn::module::Module;
-use burn_backend::{Backend, DeviceOps};
+use burn_backend::{Backend, DeviceOps, FloatDType};
 
 use crate::{AmpConfig, LossScales, Policy, model, registry, scope};
 
@@ -62,17 +62,23 @@ impl Amp {
     /// Gives a model's parameters the dtypes of the opt level: half at O2 and O3, except norm
     /// layers at O2; unchanged at O0 and O1.
     ///
-    /// Call it on every model that was just built or loaded: a record always loads as the
-    /// backend's default float. Gradient tracking and parameter ids are kept. Loss of precision:
-    /// one rounding to half per element; keep the f32 values with an optimizer that has master
+    /// Call it once on a model that was just built. Records that are loaded into it later are cast
+    /// as they come in. Gradient tracking and parameter ids are kept.
+    ///
+    /// # Numerics
+    ///
+    /// One rounding to half per element. Keep the f32 values with an optimizer that has master
     /// weights.
     pub fn cast_model<B: Backend, M: Module<B>>(&self, model: M) -> M {
         model::cast(model, self.config())
     }
 
-    /// Loads a record into a model and casts the result as [`cast_model`](Amp::cast_model) does.
-    pub fn load_record<B: Backend, M: Module<B>>(&self, model: M, record: M::Record) -> M {
-        self.cast_model(model.load_record(record))
+    /// The dtype that [`cast_model`](Amp::cast_model) gives a parameter; `None` leaves it as it is.
+    ///
+    /// `containers` are the structs around the parameter, outermost first, as Burn's
+    /// `ModuleMapper::enter_module` names them (`Struct:BatchNorm`).
+    pub fn parameter_dtype(&self, containers: &[String]) -> Option<FloatDType> {
+        model::dtype_at(containers, self.config())
     }
 }
 

@@ -4,42 +4,43 @@ use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::Tensor;
 use burn_backend::{Backend, DType, FloatDType};
 
-use crate::{AmpConfig, HalfDType, ModelType};
+use crate::{AmpConfig, ModelType};
 
 /// Casts a model's parameters to what the configuration asks for.
 pub(crate) fn cast<B: Backend, M: Module<B>>(model: M, config: &AmpConfig) -> M {
     match config.cast_model_type() {
-        Some(ModelType::Half) => model.map(&mut HalfModel {
-            half: config.half(),
-            keep: config.keep_f32_modules(),
+        Some(_) => model.map(&mut CastModel {
+            config,
             path: Vec::new(),
         }),
-        // f32 is what Burn builds and loads: only a model that was half has something to widen.
-        Some(ModelType::F32) => model.map(&mut FullModel),
         None => model,
     }
 }
 
-/// Whether a parameter at this path of struct names stays in f32.
+/// The dtype of a parameter at this path of struct names; `None` leaves it as it is.
 ///
 /// Burn names the struct that holds a field as `Struct:Name`; the whole path counts, so that a norm
-/// that is built of other modules is kept too.
-fn is_kept(path: &[String], keep: &[String]) -> bool {
-    path.iter().any(|container| {
+/// that is built of other modules is kept in f32 too.
+pub(crate) fn dtype_at(path: &[String], config: &AmpConfig) -> Option<FloatDType> {
+    let keep = config.keep_f32_modules();
+    let kept = path.iter().any(|container| {
         let name = container
             .split_once(':')
             .map_or(&**container, |(_, name)| name);
         keep.iter().any(|kept| kept == name)
+    });
+    config.cast_model_type().map(|model_type| match model_type {
+        ModelType::Half if !kept => config.half().float_dtype(),
+        _ => FloatDType::F32,
     })
 }
 
-struct HalfModel<'a> {
-    half: HalfDType,
-    keep: &'a [String],
+struct CastModel<'a> {
+    config: &'a AmpConfig,
     path: Vec<String>,
 }
 
-impl<B: Backend> ModuleMapper<B> for HalfModel<'_> {
+impl<B: Backend> ModuleMapper<B> for CastModel<'_> {
     fn enter_module(&mut self, _name: &str, container_type: &str) {
         self.path.push(container_type.to_string());
     }
@@ -49,23 +50,14 @@ impl<B: Backend> ModuleMapper<B> for HalfModel<'_> {
     }
 
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
-        let dtype = match is_kept(&self.path, self.keep) {
-            true => FloatDType::F32,
-            false => self.half.float_dtype(),
-        };
-        cast_param(param, dtype)
+        match dtype_at(&self.path, self.config) {
+            Some(dtype) => cast_param(param, dtype),
+            None => param,
+        }
     }
 }
 
-struct FullModel;
-
-impl<B: Backend> ModuleMapper<B> for FullModel {
-    fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
-        cast_param(param, FloatDType::F32)
-    }
-}
-
-/// Keeps the parameter's id, gradient tracking and load/save mappers. f64 parameters stay.
+/// Keeps the parameter's id and gradient tracking. f64 parameters stay.
 fn cast_param<B: Backend, const D: usize>(
     param: Param<Tensor<B, D>>,
     dtype: FloatDType,
@@ -74,12 +66,18 @@ fn cast_param<B: Backend, const D: usize>(
     if current == DType::F64 || current == DType::from(dtype) {
         return param;
     }
-    param.map(|tensor| {
-        let tracked = tensor.is_require_grad();
-        tensor
-            .detach()
-            .set_require_grad(false)
-            .cast(dtype)
-            .set_require_grad(tracked)
-    })
+    let (id, tensor, mapper) = param.consume();
+    let tracked = tensor.is_require_grad();
+    let plain = tensor.detach().set_require_grad(false);
+    let reloads_in = mapper.on_load(mapper.on_save(plain.clone())).dtype();
+    let cast = plain.cast(dtype).set_require_grad(tracked);
+    if reloads_in == DType::from(dtype) {
+        return Param::from_mapped_value(id, cast, mapper);
+    }
+    // A record loads in the backend's default dtype: from here on, loading casts. Saving needs
+    // nothing, since reading a half tensor for a record is exact in any dtype that holds it.
+    let inner = mapper.clone();
+    Param::from_mapped_value(id, cast, Default::default())
+        .load_mapper(move |tensor: Tensor<B, D>| inner.on_load(tensor).cast(dtype))
+        .save_mapper(move |tensor| mapper.on_save(tensor))
 }

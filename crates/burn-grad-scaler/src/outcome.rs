@@ -1,0 +1,129 @@
+use core::fmt;
+use std::sync::{Arc, Mutex};
+
+use crate::{NonFinite, ScaleUpdate};
+
+/// What became of one call of an optimizer's step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum StepStatus {
+    /// The parameters were updated.
+    Applied,
+    /// A gradient was infinite or NaN: parameters, optimizer state and masters are what they were.
+    Skipped,
+    /// There was no gradient, so there was nothing to update and nothing to learn about the scale.
+    NoGradients,
+}
+
+/// Everything known about one optimizer step.
+///
+/// Its [`Display`](fmt::Display) form is one line for a log.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct StepOutcome {
+    /// Applied, skipped, or nothing to do.
+    pub status: StepStatus,
+    /// The scale before and after, per loss id; empty when nothing was checked.
+    pub scales: Vec<(usize, ScaleUpdate)>,
+    /// The 2-norm of the true (unscaled, unclipped) gradients, if they were checked: finite exactly
+    /// if the step was applied.
+    pub grad_norm: Option<f64>,
+    /// The factor by which gradients were clipped, from 0 to 1; 1 when they were not.
+    pub clip_factor: f64,
+    /// What was not finite, and in which parameters.
+    pub non_finite: Option<NonFinite>,
+}
+
+impl StepOutcome {
+    /// Whether the parameters were updated.
+    pub fn was_applied(&self) -> bool {
+        self.status == StepStatus::Applied
+    }
+
+    /// Whether the step was skipped because of a gradient that was not finite.
+    pub fn was_skipped(&self) -> bool {
+        self.status == StepStatus::Skipped
+    }
+
+    /// The scale that the next loss of this id will be multiplied by, if it was checked.
+    pub fn scale_after(&self, loss_id: usize) -> Option<f32> {
+        let found = self.scales.iter().find(|(id, _)| *id == loss_id);
+        found.map(|(_, update)| update.after)
+    }
+}
+
+impl fmt::Display for StepOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.status, &self.non_finite) {
+            (StepStatus::Skipped, Some(bad)) => {
+                write!(f, "step skipped: {} inf and {} nan in ", bad.inf, bad.nan)?;
+                match bad.parameters.as_slice() {
+                    [one] => write!(f, "{one}")?,
+                    [first, rest @ ..] => write!(f, "{first} and {} more", rest.len())?,
+                    [] => write!(f, "the gradients")?,
+                }
+            }
+            (StepStatus::Skipped, None) => write!(f, "step skipped with another optimizer's")?,
+            (StepStatus::Applied, _) => write!(f, "step applied")?,
+            (StepStatus::NoGradients, _) => write!(f, "no gradients")?,
+        }
+        for (loss_id, update) in &self.scales {
+            write!(f, "; loss {loss_id}: {update}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Follows the steps of an optimizer from elsewhere: a scheduler, a metric, a progress bar.
+///
+/// Clones, and the clones of the optimizer, follow the same steps.
+#[derive(Debug, Clone, Default)]
+pub struct StepMonitor {
+    shared: Arc<Mutex<Totals>>,
+}
+
+#[derive(Debug, Default)]
+struct Totals {
+    last: Option<StepOutcome>,
+    applied: u64,
+    skipped: u64,
+}
+
+impl StepMonitor {
+    /// The last step, if there was one.
+    pub fn last(&self) -> Option<StepOutcome> {
+        self.lock().last.clone()
+    }
+
+    /// The number of steps that updated parameters.
+    pub fn applied(&self) -> u64 {
+        self.lock().applied
+    }
+
+    /// The number of steps that were skipped.
+    pub fn skipped(&self) -> u64 {
+        self.lock().skipped
+    }
+
+    pub(crate) fn record(&self, outcome: StepOutcome) {
+        let mut totals = self.lock();
+        match outcome.status {
+            StepStatus::Applied => totals.applied += 1,
+            StepStatus::Skipped => totals.skipped += 1,
+            StepStatus::NoGradients => {}
+        }
+        totals.last = Some(outcome);
+    }
+
+    pub(crate) fn restore(&self, applied: u64, skipped: u64) {
+        *self.lock() = Totals {
+            last: None,
+            applied,
+            skipped,
+        };
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Totals> {
+        self.shared.lock().unwrap_or_else(|e| e.into_inner())
+    }
+}
