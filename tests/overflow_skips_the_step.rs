@@ -3,66 +3,20 @@
 mod support;
 
 use burn::module::{AutodiffModule, Module, ModuleVisitor, Param, ParamId, list_param_ids};
-use burn::nn::{BatchNorm, BatchNormConfig, Linear, LinearConfig, Relu};
 use burn::optim::adaptor::OptimizerAdaptor;
 use burn::optim::{Adam, AdamConfig, GradientsParams, Optimizer};
-use burn::tensor::backend::Backend;
-use burn::tensor::{DType, Distribution, Tensor, TensorData};
+use burn::tensor::{DType, Distribution, Tensor};
 use burn_amp::{Amp, AmpConfig, AmpOptimizer, LossScaling, OptLevel, StepStatus};
+use support::net::{Net, batch, bits};
 use support::{Bare, HALVES, Mixed};
 
 type Inner = burn_amp::MixedPrecision<Bare>;
 
-#[derive(Module, Debug)]
-struct Net<B: Backend> {
-    first: Linear<B>,
-    norm: BatchNorm<B>,
-    last: Linear<B>,
-}
-
-impl<B: Backend> Net<B> {
-    fn new(device: &B::Device) -> Self {
-        Net {
-            first: LinearConfig::new(6, 8).init(device),
-            norm: BatchNormConfig::new(8).init(device),
-            last: LinearConfig::new(8, 3).init(device),
-        }
-    }
-
-    fn loss(&self, x: Tensor<B, 2>) -> Tensor<B, 1> {
-        let x = Relu::new().forward(self.norm.forward(self.first.forward(x)));
-        self.last.forward(x).powi_scalar(2).mean()
-    }
-}
-
-/// Every float tensor of a model with its dtype, exactly.
-fn bits<B: Backend, M: Module<B>>(model: &M) -> Vec<(ParamId, TensorData)> {
-    struct Read(Vec<(ParamId, TensorData)>);
-    impl<B: Backend> ModuleVisitor<B> for Read {
-        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
-            // As stored: half stays half.
-            let data = burn_amp::scope::disabled(|| param.val().into_data());
-            self.0.push((param.id, data));
-        }
-    }
-    let mut read = Read(Vec::new());
-    model.visit(&mut read);
-    read.0
-}
-
 type Optim = AmpOptimizer<OptimizerAdaptor<Adam, Net<Mixed>, Mixed>, Mixed>;
 
 fn setup(amp: &Amp) -> (Net<Mixed>, Optim) {
-    Mixed::seed(&Default::default(), 7);
     let model = amp.cast_model(Net::new(&Default::default()));
     (model, AmpOptimizer::new(AdamConfig::new().init(), amp))
-}
-
-fn batch(step: usize) -> Tensor<Mixed, 2> {
-    let values: Vec<f32> = (0..24)
-        .map(|i| ((i * 7 + step * 13) % 11) as f32 / 5.0 - 1.0)
-        .collect();
-    Tensor::<Mixed, 1>::from_floats(values.as_slice(), &Default::default()).reshape([4, 6])
 }
 
 /// Puts an infinity into the gradient of one parameter.

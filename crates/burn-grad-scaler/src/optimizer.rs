@@ -1,3 +1,4 @@
+use core::fmt;
 use core::marker::PhantomData;
 
 use burn::module::{AutodiffModule, Module};
@@ -79,7 +80,7 @@ use crate::{
 /// assert!(optim.last_step().is_some_and(|step| step.was_applied()));
 /// # Ok::<(), burn_mixed_precision::AmpError>(())
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct AmpOptimizer<O, B: AutodiffBackend> {
     inner: O,
     scaler: Scaler,
@@ -216,7 +217,7 @@ impl<O, B: AutodiffBackend> AmpOptimizer<O, B> {
                 amp: self.scaler.amp(),
                 weights: &self.weights,
                 full,
-                containers: Vec::new(),
+                path: Vec::new(),
             })
         })
     }
@@ -352,6 +353,18 @@ impl<O, B: AutodiffBackend> AmpOptimizer<O, B> {
     }
 }
 
+/// Without the inner optimizer and the weights: Burn's optimizers do not implement `Debug`.
+impl<O, B: AutodiffBackend> fmt::Debug for AmpOptimizer<O, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AmpOptimizer")
+            .field("scaler", &self.scaler)
+            .field("clip_norm", &self.clip_norm)
+            .field("finite_check", &self.finite_check)
+            .field("last_step", &self.last_step())
+            .finish_non_exhaustive()
+    }
+}
+
 /// Runs the inner optimizer on full precision and brings the result back to the model's dtypes.
 fn step_full<O, B: AutodiffBackend, M: AutodiffModule<B>>(
     inner: &mut O,
@@ -377,6 +390,7 @@ fn step_full<O, B: AutodiffBackend, M: AutodiffModule<B>>(
         module.map(&mut Lower::<B> {
             weights,
             lowers_to: &lowers_to,
+            masters: amp.config().master_weights(),
         })
     })
 }

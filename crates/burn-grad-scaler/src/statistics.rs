@@ -4,10 +4,9 @@ use burn::module::{AutodiffModule, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 
-use crate::weights::Weights;
+use burn_mixed_precision::RUNNING_STATISTICS;
 
-/// The fields that hold running statistics, and what Burn initialises them to.
-const RUNNING_STATISTICS: [(&str, f64); 2] = [("running_mean", 0.0), ("running_var", 1.0)];
+use crate::weights::Weights;
 
 /// The initial value of the statistic at this path of field names, if it is one.
 fn initial(path: &[String]) -> Option<f64> {

@@ -6,7 +6,7 @@ use burn::module::{ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{DType, Element, FloatDType, Tensor, TensorData, TensorPrimitive};
-use burn_mixed_precision::{Amp, HalfDType};
+use burn_mixed_precision::{Amp, HalfDType, RUNNING_STATISTICS};
 
 /// The latest value of every parameter that was stepped, and of every tensor that forward changes.
 ///
@@ -50,8 +50,9 @@ impl<B: Backend> Weights<B> {
     /// The value that a record has for this parameter, f32, on the device.
     pub fn loaded<const D: usize>(&self, id: ParamId, device: &B::Device) -> Option<Tensor<B, D>> {
         let data = self.loaded.get(&id)?.clone();
-        // An explicit dtype: the default float of the backend may be half.
-        Some(Tensor::from_data(data, (device, DType::F32)))
+        // Its own dtype, f32 or f64: the default float of the backend may be half.
+        let dtype = data.dtype;
+        Some(Tensor::from_data(data, (device, dtype)))
     }
 
     pub fn load(&mut self, values: impl IntoIterator<Item = (ParamId, TensorData)>) {
@@ -96,8 +97,9 @@ fn flat<B: Backend>(value: B::FloatTensorPrimitive) -> Tensor<B, 1> {
     Tensor::from_primitive(TensorPrimitive::Float(value))
 }
 
-/// Gives an optimizer a module in full precision: masters for half parameters, saved values for
-/// parameters whose record was just loaded.
+/// Gives an optimizer a module in full precision: saved values for parameters whose record was just
+/// loaded, masters for half parameters, and without masters the half values widened. So the
+/// optimizer's arithmetic and state are f32 at every level: Adam's eps of 1e-8 is 0 in f16.
 pub(crate) struct Lift<'a, B: AutodiffBackend> {
     pub amp: &'a Amp,
     pub grads: &'a GradientsParams,
@@ -156,32 +158,22 @@ impl<B: AutodiffBackend> ModuleMapper<B> for Lift<'_, B> {
         let (device, current) = (param.val().device(), param.val().dtype());
         let dtype = model_dtype(self.amp, &self.containers, current);
         self.lowers_to.insert(id, dtype);
-        let saved = self.weights.loaded::<D>(id, &device);
+        let half = HalfDType::of(current).is_some();
         let masters = self.amp.config().master_weights();
-        match (HalfDType::of(dtype.into()), HalfDType::of(current)) {
-            // No master: the optimizer works on what the model has.
-            (Some(_), _) if !masters => match saved {
-                Some(saved) => replace(param, saved.cast(dtype)),
-                None => param.map(|tensor| lower(tensor, dtype)),
-            },
-            (Some(_), Some(_)) => {
-                let master = saved.or_else(|| self.weights.get::<D>(id));
-                let master = match master {
-                    Some(master) => master.to_device(&device),
-                    None => param.val().inner().cast(FloatDType::F32),
-                };
-                replace(param, master)
-            }
-            // An f32 value where a half one belongs is fresh from outside: it is the master.
-            _ => match saved {
-                Some(saved) => replace(param, saved),
-                None => param,
-            },
+        let kept = self.weights.loaded::<D>(id, &device).or_else(|| {
+            let master = self.weights.get::<D>(id).filter(|_| half && masters)?;
+            Some(master.to_device(&device))
+        });
+        match kept {
+            Some(kept) => replace(param, kept),
+            None if half => param.map(|tensor| cast_leaf(tensor, FloatDType::F32)),
+            // An f32 value, also where a half one belongs: fresh from outside, its own master.
+            None => param,
         }
     }
 }
 
-fn lower<B: AutodiffBackend, const D: usize>(
+fn cast_leaf<B: AutodiffBackend, const D: usize>(
     tensor: Tensor<B, D>,
     dtype: FloatDType,
 ) -> Tensor<B, D> {
@@ -196,6 +188,7 @@ fn lower<B: AutodiffBackend, const D: usize>(
 pub(crate) struct Lower<'a, B: AutodiffBackend> {
     pub weights: &'a mut Weights<B::InnerBackend>,
     pub lowers_to: &'a HashMap<ParamId, FloatDType>,
+    pub masters: bool,
 }
 
 impl<B: AutodiffBackend> ModuleMapper<B> for Lower<'_, B> {
@@ -203,11 +196,15 @@ impl<B: AutodiffBackend> ModuleMapper<B> for Lower<'_, B> {
         let Some(dtype) = self.lowers_to.get(&param.id) else {
             return param;
         };
-        self.weights.set(param.id, param.val().inner());
-        match DType::from(*dtype) == param.val().dtype() {
-            true => param,
-            false => param.map(|tensor| lower(tensor, *dtype)),
-        }
+        let stepped = param.val().inner();
+        let param = param.map(|tensor| cast_leaf(tensor, *dtype));
+        // Without masters the model's value is all that is left of the step.
+        let kept = match self.masters {
+            true => stepped,
+            false => param.val().inner(),
+        };
+        self.weights.set(param.id, kept);
+        param
     }
 }
 
@@ -223,7 +220,6 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for Fit<'_, B> {
         let Some(grad) = self.grads.remove::<B::InnerBackend, D>(param.id) else {
             return;
         };
-        // Clipped before it is rounded to a half parameter's dtype.
         let grad = match self.factor {
             1.0 => grad,
             factor => grad.mul_scalar(factor),
@@ -243,32 +239,45 @@ pub(crate) struct Restore<'a, B: AutodiffBackend> {
     pub weights: &'a Weights<B::InnerBackend>,
     /// Masters themselves instead of their half copies.
     pub full: bool,
-    pub containers: Vec<String>,
+    /// The structs around the parameter, and the fields that lead to it.
+    pub path: Vec<(String, String)>,
+}
+
+impl<B: AutodiffBackend> Restore<'_, B> {
+    fn dtype(&self, current: DType) -> FloatDType {
+        let field = self.path.last().map(|(_, field)| field.as_str());
+        let is_statistic = RUNNING_STATISTICS
+            .iter()
+            .any(|(name, _)| Some(*name) == field);
+        let containers: Vec<String> = self.path.iter().map(|(c, _)| c.clone()).collect();
+        match self.full {
+            _ if is_statistic || current == DType::F64 => current.into(),
+            true => FloatDType::F32,
+            false => model_dtype(self.amp, &containers, current),
+        }
+    }
 }
 
 impl<B: AutodiffBackend> ModuleMapper<B> for Restore<'_, B> {
-    fn enter_module(&mut self, _name: &str, container_type: &str) {
-        self.containers.push(container_type.to_string());
+    fn enter_module(&mut self, name: &str, container_type: &str) {
+        self.path
+            .push((container_type.to_string(), name.to_string()));
     }
 
     fn exit_module(&mut self, _name: &str, _container_type: &str) {
-        self.containers.pop();
+        self.path.pop();
     }
 
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
-        let (device, current) = (param.val().device(), param.val().dtype());
+        let device = param.val().device();
         let kept = self
             .weights
             .loaded::<D>(param.id, &device)
             .or_else(|| self.weights.get::<D>(param.id));
-        let dtype = match self.full {
-            true if current == DType::F64 => FloatDType::F64,
-            true => FloatDType::F32,
-            false => model_dtype(self.amp, &self.containers, current),
-        };
+        let dtype = self.dtype(param.val().dtype());
         match kept {
             Some(value) => replace(param, value.to_device(&device).cast(dtype)),
-            None => param.map(|tensor| lower(tensor, dtype)),
+            None => param.map(|tensor| cast_leaf(tensor, dtype)),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! How many casts the policy made, and how many the cache saved.
+//! How many casts the policy made and the cache saved, and how often the host waited for a device.
 
 use core::cell::Cell;
 use core::ops::Sub;
@@ -63,4 +63,19 @@ pub(crate) fn saved() {
         saved: COUNT.get().saved + 1,
         ..COUNT.get()
     });
+}
+
+thread_local! {
+    static HOST_READS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// The number of device-to-host reads that this thread has begun on decorated backends.
+///
+/// Each one makes the host wait for the device. A transaction of several tensors counts once.
+pub fn host_reads() -> u64 {
+    HOST_READS.get()
+}
+
+pub(crate) fn host_read() {
+    HOST_READS.set(HOST_READS.get() + 1);
 }

@@ -11,7 +11,8 @@ pub(crate) fn cast<B: Backend, M: Module<B>>(model: M, config: &AmpConfig) -> M 
     match config.cast_model_type() {
         Some(_) => model.map(&mut CastModel {
             config,
-            path: Vec::new(),
+            containers: Vec::new(),
+            fields: Vec::new(),
         }),
         None => model,
     }
@@ -35,22 +36,38 @@ pub(crate) fn dtype_at(path: &[String], config: &AmpConfig) -> Option<FloatDType
     })
 }
 
+/// The fields of BatchNorm that hold running statistics, and what Burn initialises them to.
+///
+/// Forward changes them and no gradient does. They stay in f32 at every level: a running variance
+/// can leave the f16 range, and a moving average loses its small updates in half.
+pub const RUNNING_STATISTICS: [(&str, f64); 2] = [("running_mean", 0.0), ("running_var", 1.0)];
+
 struct CastModel<'a> {
     config: &'a AmpConfig,
-    path: Vec<String>,
+    /// The structs around the parameter.
+    containers: Vec<String>,
+    /// The fields that lead to it.
+    fields: Vec<String>,
 }
 
 impl<B: Backend> ModuleMapper<B> for CastModel<'_> {
-    fn enter_module(&mut self, _name: &str, container_type: &str) {
-        self.path.push(container_type.to_string());
+    fn enter_module(&mut self, name: &str, container_type: &str) {
+        self.containers.push(container_type.to_string());
+        self.fields.push(name.to_string());
     }
 
     fn exit_module(&mut self, _name: &str, _container_type: &str) {
-        self.path.pop();
+        self.containers.pop();
+        self.fields.pop();
     }
 
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
-        match dtype_at(&self.path, self.config) {
+        let field = self.fields.last();
+        let is_statistic = |(name, _): &(&str, f64)| field.is_some_and(|field| field == name);
+        if RUNNING_STATISTICS.iter().any(is_statistic) {
+            return param;
+        }
+        match dtype_at(&self.containers, self.config) {
             Some(dtype) => cast_param(param, dtype),
             None => param,
         }
@@ -78,6 +95,10 @@ fn cast_param<B: Backend, const D: usize>(
     // nothing, since reading a half tensor for a record is exact in any dtype that holds it.
     let inner = mapper.clone();
     Param::from_mapped_value(id, cast, Default::default())
-        .load_mapper(move |tensor: Tensor<B, D>| inner.on_load(tensor).cast(dtype))
+        .load_mapper(move |tensor: Tensor<B, D>| {
+            // Recorded on a tracked tensor, the cast would leave a parameter that is no leaf.
+            let plain = tensor.detach().set_require_grad(false);
+            inner.on_load(plain).cast(dtype)
+        })
         .save_mapper(move |tensor| mapper.on_save(tensor))
 }

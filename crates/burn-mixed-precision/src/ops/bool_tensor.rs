@@ -6,8 +6,8 @@ use burn_backend::{
     Backend, BoolDType, ExecutionError, FloatDType, IntDType, Scalar, Shape, Slice, TensorData,
 };
 
-use crate::MixedPrecision;
 use crate::tensor::MixedTensor;
+use crate::{MixedPrecision, counter};
 
 impl<B: Backend> BoolTensorOps<Self> for MixedPrecision<B> {
     forward! {
@@ -19,6 +19,7 @@ impl<B: Backend> BoolTensorOps<Self> for MixedPrecision<B> {
     fn bool_into_data(
         tensor: BoolTensor<Self>,
     ) -> impl Future<Output = Result<TensorData, ExecutionError>> + Send {
+        counter::host_read();
         B::bool_into_data(tensor)
     }
 

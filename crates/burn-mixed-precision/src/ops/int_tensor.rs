@@ -8,8 +8,8 @@ use burn_backend::{
     TensorData,
 };
 
-use crate::MixedPrecision;
 use crate::tensor::MixedTensor;
+use crate::{MixedPrecision, counter};
 
 impl<B: Backend> IntTensorOps<Self> for MixedPrecision<B> {
     forward! {
@@ -19,6 +19,7 @@ impl<B: Backend> IntTensorOps<Self> for MixedPrecision<B> {
     fn int_into_data(
         tensor: IntTensor<Self>,
     ) -> impl Future<Output = Result<TensorData, ExecutionError>> + Send {
+        counter::host_read();
         B::int_into_data(tensor)
     }
 

@@ -10,7 +10,7 @@ use burn_backend::{
 use super::host_read::{reads_full, widen};
 use crate::cast::{Plan, VectorRounding, arithmetic, binary, compare, read, unary};
 use crate::tensor::MixedTensor;
-use crate::{MixedPrecision, Op};
+use crate::{MixedPrecision, Op, counter};
 
 impl<B: Backend> FloatTensorOps<Self> for MixedPrecision<B> {
     fn float_from_data(data: TensorData, device: &Device<Self>) -> FloatTensor<Self> {
@@ -46,6 +46,7 @@ impl<B: Backend> FloatTensorOps<Self> for MixedPrecision<B> {
     fn float_into_data(
         tensor: FloatTensor<Self>,
     ) -> impl Future<Output = Result<TensorData, ExecutionError>> + Send {
+        counter::host_read();
         let full = reads_full(&tensor);
         async move {
             let data = B::float_into_data(tensor.inner).await?;

@@ -4,12 +4,13 @@ use burn_backend::ops::{TransactionOps, TransactionPrimitive, TransactionPrimiti
 use burn_backend::{Backend, ExecutionError};
 
 use super::host_read::{reads_full, widen};
-use crate::MixedPrecision;
+use crate::{MixedPrecision, counter};
 
 impl<B: Backend> TransactionOps<Self> for MixedPrecision<B> {
     fn tr_execute(
         transaction: TransactionPrimitive<Self>,
     ) -> impl Future<Output = Result<TransactionPrimitiveData, ExecutionError>> + Send {
+        counter::host_read();
         let full: Vec<bool> = transaction.read_floats.iter().map(reads_full).collect();
         let transaction = TransactionPrimitive::<B>::new(
             transaction
