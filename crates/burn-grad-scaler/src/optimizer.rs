@@ -225,6 +225,8 @@ impl<O, B: AutodiffBackend> AmpOptimizer<O, B> {
     /// Takes the values of a model, in f32 before it is cast, as the masters.
     ///
     /// For weights that were loaded in f32 and shall train from there, not from their half copies.
+    /// Masters belong to parameter ids, so the model must have those of the one that is trained: its
+    /// record was loaded from this one, or this one from its record.
     pub fn set_masters<M: Module<B>>(&mut self, model: &M) {
         let weights = &mut self.weights;
         scope::disabled(|| model.visit(&mut Adopt::<B> { weights }));

@@ -1,0 +1,138 @@
+//! Parameters may appear, freeze and go without a gradient between steps.
+
+mod support;
+
+use burn::module::Module;
+use burn::nn::{Linear, LinearConfig};
+use burn::optim::{AdamConfig, GradientsParams, Optimizer};
+use burn::tensor::{DType, Tensor};
+use burn_amp::{AmpOptimizer, HalfDType, OptLevel, StepStatus};
+use support::{Mixed, amp, net::fixed};
+
+#[derive(Module, Debug)]
+struct Growing<B: burn::tensor::backend::Backend> {
+    layers: Vec<Linear<B>>,
+}
+
+fn layer() -> Linear<Mixed> {
+    fixed(
+        LinearConfig::new(3, 3)
+            .with_bias(false)
+            .init(&Default::default()),
+    )
+}
+
+fn loss(model: &Growing<Mixed>, used: usize) -> Tensor<Mixed, 1> {
+    let x = Tensor::<Mixed, 2>::ones([2, 3], &Default::default());
+    model.layers[..used]
+        .iter()
+        .fold(x, |x, layer| layer.forward(x))
+        .powi_scalar(2)
+        .mean()
+}
+
+fn weight(model: &Growing<Mixed>, layer: usize) -> Vec<f32> {
+    model.layers[layer]
+        .weight
+        .val()
+        .into_data()
+        .iter::<f32>()
+        .collect()
+}
+
+#[test]
+fn a_parameter_added_between_steps_trains_from_its_own_value() {
+    for level in [OptLevel::O1, OptLevel::O2] {
+        let amp = amp(level, HalfDType::F16);
+        amp.scope(|| {
+            let mut model = amp.cast_model(Growing {
+                layers: vec![layer()],
+            });
+            let mut optim = AmpOptimizer::new(AdamConfig::new().init(), &amp);
+            for round in 1..4 {
+                for _ in 0..2 {
+                    let grads = GradientsParams::from_grads(loss(&model, round).backward(), &model);
+                    let before = weight(&model, round - 1);
+                    model = optim.step(0.01, model, grads);
+                    assert_ne!(
+                        before,
+                        weight(&model, round - 1),
+                        "{level}: the newest layer moves"
+                    );
+                }
+                model.layers.push(amp.cast_model(layer()));
+            }
+        });
+    }
+}
+
+#[test]
+fn a_parameter_without_a_gradient_stays_bitwise() {
+    for level in [OptLevel::O1, OptLevel::O2, OptLevel::O3] {
+        let amp = amp(level, HalfDType::F16);
+        amp.scope(|| {
+            let mut model = amp.cast_model(Growing {
+                layers: vec![layer(), layer()],
+            });
+            let mut optim = AmpOptimizer::new(AdamConfig::new().init(), &amp);
+            let unused = weight(&model, 1);
+            for _ in 0..3 {
+                let grads = GradientsParams::from_grads(loss(&model, 1).backward(), &model);
+                model = optim.step(0.01, model, grads);
+            }
+            assert_eq!(weight(&model, 1), unused, "{level}");
+        });
+    }
+}
+
+#[test]
+fn no_gradient_at_all_is_no_step_and_no_error() {
+    let amp = amp(OptLevel::O1, HalfDType::F16);
+    amp.scope(|| {
+        let model = Growing {
+            layers: vec![layer()],
+        };
+        let mut optim = AmpOptimizer::new(AdamConfig::new().init(), &amp);
+        let scale = optim.loss_scale();
+        let before = weight(&model, 0);
+        let model = optim.step(0.01, model, GradientsParams::new());
+        assert_eq!(optim.last_step().unwrap().status, StepStatus::NoGradients);
+        assert_eq!(optim.loss_scale(), scale, "the growth tracker stands still");
+        assert_eq!(weight(&model, 0), before);
+    });
+}
+
+#[test]
+fn an_f32_value_put_into_a_half_model_becomes_its_master() {
+    let amp = amp(OptLevel::O2, HalfDType::F16);
+    amp.scope(|| {
+        let mut model = amp.cast_model(Growing {
+            layers: vec![layer()],
+        });
+        let mut optim =
+            AmpOptimizer::<_, Mixed>::new(AdamConfig::new().init::<Mixed, Growing<Mixed>>(), &amp);
+        let fresh = Growing {
+            layers: vec![layer()],
+        };
+        optim.set_masters(&fresh);
+        // The ids of the two models differ: masters go by id, so load the fresh one's record.
+        model = model.load_record(fresh.into_record());
+        assert_eq!(
+            model.layers[0].weight.val().dtype(),
+            DType::F16,
+            "cast as it is loaded"
+        );
+        let full = optim.full_model(model.clone());
+        assert_eq!(full.layers[0].weight.val().dtype(), DType::F32);
+        let exact = layer().weight.val().into_data().to_vec::<f32>().unwrap();
+        assert_eq!(
+            full.layers[0]
+                .weight
+                .val()
+                .into_data()
+                .to_vec::<f32>()
+                .unwrap(),
+            exact
+        );
+    });
+}
