@@ -2,6 +2,10 @@
 
 #![allow(dead_code, reason = "no test file uses all of it")]
 
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
+use std::sync::Once;
+
 use burn::backend::Autodiff;
 use burn_amp::{Amp, AmpConfig, HalfDType, MixedPrecision, OptLevel};
 
@@ -31,4 +35,25 @@ pub fn unit_roundoff(half: HalfDType) -> f64 {
         HalfDType::F16 => 2f64.powi(-11),
         HalfDType::Bf16 => 2f64.powi(-8),
     }
+}
+
+thread_local! {
+    static QUIET: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The block's value, or `None` if it panicked; its panic message is not printed.
+pub fn unless_it_panics<R>(block: impl FnOnce() -> R) -> Option<R> {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let print = take_hook();
+        set_hook(Box::new(move |panic| {
+            if !QUIET.get() {
+                print(panic);
+            }
+        }));
+    });
+    let outer = QUIET.replace(true);
+    let result = catch_unwind(AssertUnwindSafe(block)).ok();
+    QUIET.set(outer);
+    result
 }
