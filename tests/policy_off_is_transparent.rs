@@ -26,9 +26,6 @@ type Decorated = MixedPrecision<Bare>;
 
 const DTYPES: [DType; 4] = [DType::F32, DType::F16, DType::BF16, DType::F64];
 
-/// What Burn's CPU backend itself cannot do, and so panics with and without the decorator.
-const REFUSED: [(&str, DType); 0] = [];
-
 /// Burn's random numbers come from one process-wide seed.
 static SEED: Mutex<()> = Mutex::new(());
 
@@ -55,7 +52,7 @@ fn assert_transparent(decorated: Vec<Call<Decorated>>, bare: Vec<Call<Bare>>) {
         };
         for dtype in dtypes {
             let (ours, theirs) = (outcome(decorated, *dtype), outcome(bare, *dtype));
-            if theirs.is_none() && !REFUSED.contains(&(bare.name, *dtype)) {
+            if theirs.is_none() && !support::REFUSED.contains(&bare.name) {
                 failures.push(format!(
                     "{} of {dtype:?}: the bare backend panics",
                     bare.name

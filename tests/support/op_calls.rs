@@ -146,6 +146,7 @@ macro_rules! calls {
         }),*]
     };
 }
+#[allow(unused_imports, reason = "no test file uses all of it")]
 pub(crate) use calls;
 
 pub fn float<B: Backend>(tensor: FloatTensor<B>) -> Vec<Out<B>> {
@@ -384,7 +385,7 @@ fn element_wise<B: Backend>() -> Vec<Call<B>> {
         float_trunc(a: any(MATRIX)) float [a];
         relu(a: any(MATRIX)) float [a];
         leaky_relu(a: any(MATRIX)) float [a, number(0.1)];
-        prelu(a: any(MATRIX), alpha: any(VECTOR)) float [a, alpha];
+        prelu(a: any(MATRIX), alpha: any(&[1, 3])) float [a, alpha];
         gelu(a: any(MATRIX)) float [a];
         sigmoid(a: any(MATRIX)) float [a];
         hard_sigmoid(a: any(MATRIX)) float [a, number(0.2), number(0.5)];
