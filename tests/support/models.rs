@@ -12,7 +12,7 @@ use burn::nn::{
     BatchNorm, BatchNormConfig, Embedding, EmbeddingConfig, LayerNorm, LayerNormConfig, Linear,
     LinearConfig, Lstm, LstmConfig, PaddingConfig2d,
 };
-use burn::tensor::activation::relu;
+use burn::tensor::activation::{gelu, relu};
 use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor, TensorData};
 
@@ -54,6 +54,24 @@ pub struct Mlp<B: Backend> {
     hidden: Linear<B>,
     norm: LayerNorm<B>,
     head: Linear<B>,
+    smooth: bool,
+}
+
+impl<B: Backend> Mlp<B> {
+    /// gelu in the place of relu, whose slope jumps at zero.
+    pub fn smooth() -> Self {
+        Mlp {
+            smooth: true,
+            ..Mlp::new()
+        }
+    }
+}
+
+fn activate<B: Backend, const D: usize>(x: Tensor<B, D>, smooth: bool) -> Tensor<B, D> {
+    match smooth {
+        true => gelu(x),
+        false => relu(x),
+    }
 }
 
 impl<B: Backend> Trainable<B> for Mlp<B> {
@@ -63,12 +81,14 @@ impl<B: Backend> Trainable<B> for Mlp<B> {
             hidden: LinearConfig::new(8, 32).init(&device),
             norm: LayerNormConfig::new(32).init(&device),
             head: LinearConfig::new(32, 4).init(&device),
+            smooth: false,
         }
     }
 
     fn loss(&self, step: usize) -> Tensor<B, 1> {
         let hidden = self.hidden.forward(wave([16, 8], step));
-        let output = self.head.forward(relu(self.norm.forward(hidden)));
+        let hidden = activate(self.norm.forward(hidden), self.smooth);
+        let output = self.head.forward(hidden);
         MseLoss::new().forward(output, wave([16, 4], step + 1), Reduction::Mean)
     }
 }
@@ -81,6 +101,17 @@ pub struct Cnn<B: Backend> {
     conv2: Conv2d<B>,
     norm2: BatchNorm<B>,
     head: Linear<B>,
+    smooth: bool,
+}
+
+impl<B: Backend> Cnn<B> {
+    /// gelu in the place of relu.
+    pub fn smooth() -> Self {
+        Cnn {
+            smooth: true,
+            ..Cnn::new()
+        }
+    }
 }
 
 impl<B: Backend> Trainable<B> for Cnn<B> {
@@ -97,17 +128,19 @@ impl<B: Backend> Trainable<B> for Cnn<B> {
             conv2: conv([8, 8]).init(&device),
             norm2: BatchNormConfig::new(8).init(&device),
             head: LinearConfig::new(8, 4).init(&device),
+            smooth: false,
         }
     }
 
     fn loss(&self, step: usize) -> Tensor<B, 1> {
-        let x = relu(
-            self.norm1
-                .forward(self.conv1.forward(wave([8, 3, 8, 8], step))),
-        );
-        let x = relu(self.norm2.forward(self.conv2.forward(x)));
-        let pooled = x.reshape([8, 8, 64]).mean_dim(2).reshape([8, 8]);
-        cross_entropy(self.head.forward(pooled), counted([8], 4, step))
+        let x = self
+            .norm1
+            .forward(self.conv1.forward(wave([8, 3, 8, 8], step)));
+        let x = activate(x, self.smooth);
+        let x = activate(self.norm2.forward(self.conv2.forward(x)), self.smooth);
+        let pooled = x.reshape([8, 8, 64]).mean_dim(2);
+        let logits = self.head.forward(pooled.reshape([8, 8]));
+        cross_entropy(logits, counted([8], 4, step))
     }
 }
 
