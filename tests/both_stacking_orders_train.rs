@@ -4,6 +4,8 @@
 mod models;
 mod support;
 
+use std::sync::Mutex;
+
 use burn::backend::Autodiff;
 use burn::backend::autodiff::checkpoint::strategy::BalancedCheckpointing;
 use burn::module::{AutodiffModule, ModuleVisitor, Param};
@@ -11,10 +13,9 @@ use burn::optim::{AdamConfig, GradientsParams, Optimizer};
 use burn::tensor::activation::log_softmax;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{DType, Tensor, TensorData};
-use burn_amp::{HalfDType, MixedPrecision, OptLevel, measure, scope};
+use burn_amp::{Amp, HalfDType, MixedPrecision, OptLevel, measure, scope};
 use models::{Cnn, Mlp, Reader, Trainable, Transformer, wave};
-use std::sync::Mutex;
-use support::{Bare, HALVES, Inside, Mixed, amp};
+use support::{Bare, HALVES, Inside, Mixed, amp, unless_it_panics};
 
 type Checkpointed = MixedPrecision<Autodiff<Bare, BalancedCheckpointing>>;
 
@@ -38,7 +39,8 @@ fn losses<B: AutodiffBackend, M: Trainable<B> + AutodiffModule<B>>(steps: usize)
         let loss = model.loss(0);
         losses.push(loss.to_data().convert::<f32>().to_vec().unwrap()[0]);
         let grads = GradientsParams::from_grads(loss.backward(), &model);
-        model = scope::disabled(|| optimizer.step(1e-2, model, grads));
+        // Inside, gradients are half: the optimizer needs a policy that accepts them.
+        model = scope::full(|| optimizer.step(1e-2, model, grads));
     }
     losses
 }
@@ -61,56 +63,105 @@ fn the_loss_falls_in_both_orders() {
     }
 }
 
-/// What the `# Order` table describes: a linear layer followed by `log_softmax`, f16 at O1.
-struct Order {
-    output: DType,
-    gradient: DType,
-    casts_of_a_weight_used_twice: u64,
-    loss_scale_reaches_backward: bool,
+fn o1() -> Amp {
+    amp(OptLevel::O1, HalfDType::F16)
 }
 
-fn order<B: AutodiffBackend>() -> Order {
-    let amp = amp(OptLevel::O1, HalfDType::F16);
-    amp.loss_scales().attach();
-    amp.loss_scales().set(0, 4.0);
-    amp.scope(|| {
-        let weight = Tensor::<B, 2>::ones([4, 4], &Default::default()).require_grad();
-        let x = || wave::<B, 2>([3, 4], 0).cast(DType::F16);
-        let (_, casts) = measure(|| {
-            let _ = x().matmul(weight.clone());
-            x().matmul(weight.clone())
-        });
-        let output = log_softmax(x().matmul(weight.clone()), 1);
-        let dtype = output.dtype();
-        let gradient = |loss: Tensor<B, 1>| weight.grad(&loss.backward()).unwrap();
-        let grad = gradient(output.slice([0..3, 0..1]).sum());
-        // The gradient of a sum: 1, or 4 where the scale was applied and not taken out again.
-        let scaled = format!("{:?}", std::any::type_name::<B::Gradients>());
-        Order {
-            output: dtype,
-            gradient: grad.dtype(),
-            casts_of_a_weight_used_twice: casts.made,
-            loss_scale_reaches_backward: scaled.contains("MixedGradients"),
-        }
+fn values<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f32> {
+    tensor.into_data().convert::<f32>().to_vec().unwrap()
+}
+
+fn half_input<B: Backend>() -> Tensor<B, 2> {
+    wave::<B, 2>([3, 4], 0).cast(DType::F16)
+}
+
+fn weight<B: AutodiffBackend>() -> Tensor<B, 2> {
+    wave::<B, 2>([4, 4], 1).require_grad()
+}
+
+/// Whether log_softmax of a half tensor gives the very numbers of f32.
+fn computes_log_softmax_in_f32<B: AutodiffBackend>() -> bool {
+    let full = values(log_softmax(half_input::<Bare>().cast(DType::F32), 1));
+    let output = o1().scope(|| log_softmax(half_input::<B>(), 1));
+    assert_eq!(output.dtype(), DType::F32);
+    values(output) == full
+}
+
+#[test]
+fn outside_the_policy_sees_log_softmax_whole() {
+    assert!(computes_log_softmax_in_f32::<Mixed>());
+    assert!(
+        !computes_log_softmax_in_f32::<Inside>(),
+        "the maximum is subtracted in half"
+    );
+}
+
+fn gradient_dtype<B: AutodiffBackend>() -> DType {
+    o1().scope(|| {
+        let weight = weight::<B>();
+        let grads = half_input().matmul(weight.clone()).sum().backward();
+        weight.grad(&grads).unwrap().dtype()
     })
 }
 
 #[test]
-fn the_order_table_holds() {
-    let outside = order::<Mixed>();
-    assert_eq!(outside.output, DType::F32, "log_softmax is seen whole");
-    assert_eq!(outside.gradient, DType::F32, "that of the weight");
-    assert_eq!(outside.casts_of_a_weight_used_twice, 1);
-    assert!(outside.loss_scale_reaches_backward);
-
-    let inside = order::<Inside>();
-    println!(
-        "inside: output {:?}, gradient {:?}",
-        inside.output, inside.gradient
+fn outside_a_gradient_has_its_weights_dtype() {
+    assert_eq!(gradient_dtype::<Mixed>(), DType::F32);
+    assert_eq!(
+        gradient_dtype::<Inside>(),
+        DType::F16,
+        "that of the product"
     );
-    assert_eq!(inside.gradient, DType::F16, "that of the product");
-    assert_eq!(inside.casts_of_a_weight_used_twice, 2);
-    assert!(!inside.loss_scale_reaches_backward);
+}
+
+/// Whether a graph built at O1 can be run backward where no policy is in force.
+fn runs_backward_without_a_policy<B: AutodiffBackend>() -> bool {
+    let weight = weight::<B>();
+    let loss = o1().scope(|| half_input().matmul(weight.clone()).sum());
+    unless_it_panics(|| weight.grad(&loss.backward()).is_some()) == Some(true)
+}
+
+#[test]
+fn outside_backward_runs_in_the_dtypes_of_forward() {
+    assert!(runs_backward_without_a_policy::<Mixed>());
+    assert!(!runs_backward_without_a_policy::<Inside>());
+}
+
+/// Whether a loss scale that overflows f16 makes gradients infinite.
+fn scales_the_loss<B: AutodiffBackend>() -> bool {
+    let amp = o1();
+    amp.loss_scales().attach();
+    amp.loss_scales().set(0, 2f32.powi(20));
+    amp.scope(|| {
+        let weight = weight::<B>();
+        let grads = half_input().matmul(weight.clone()).sum().backward();
+        !values(weight.grad(&grads).unwrap())
+            .iter()
+            .all(|x| x.is_finite())
+    })
+}
+
+#[test]
+fn outside_backward_scales_the_loss() {
+    assert!(scales_the_loss::<Mixed>());
+    assert!(!scales_the_loss::<Inside>(), "backward is not seen");
+}
+
+fn casts_of_a_weight_used_twice<B: AutodiffBackend>() -> u64 {
+    o1().scope(|| {
+        let (x, weight) = (half_input(), weight::<B>());
+        let (_, casts) = measure(|| {
+            let first = x.clone().matmul(weight.clone());
+            (first, x.matmul(weight))
+        });
+        casts.made
+    })
+}
+
+#[test]
+fn outside_a_weight_used_twice_is_cast_once() {
+    assert_eq!(casts_of_a_weight_used_twice::<Mixed>(), 1);
+    assert_eq!(casts_of_a_weight_used_twice::<Inside>(), 2);
 }
 
 /// Every gradient of a model, in the order of its parameters.
