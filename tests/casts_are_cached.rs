@@ -2,11 +2,11 @@
 
 mod support;
 
-use burn::module::AutodiffModule;
-use burn::nn::{Linear, LinearConfig, Lstm, LstmConfig};
+use burn::module::{AutodiffModule, Module};
+use burn::nn::{LayerNormConfig, Linear, LinearConfig, Lstm, LstmConfig};
 use burn::optim::{GradientsParams, Optimizer, SgdConfig};
 use burn::tensor::{DType, Distribution, Tensor};
-use burn_amp::{HalfDType, OptLevel, measure};
+use burn_amp::{HalfDType, OptLevel, measure, scope};
 use support::{HALVES, Mixed, amp};
 
 fn random<const D: usize>(shape: [usize; D]) -> Tensor<Mixed, D> {
@@ -103,5 +103,148 @@ fn an_untracked_forward_does_not_cost_a_later_one_its_gradient() {
             count.made, 1,
             "valid() carries the copies along: only the input is cast"
         );
+    });
+}
+
+#[test]
+fn every_step_makes_the_same_number_of_casts() {
+    amp(OptLevel::O1, HalfDType::F16).scope(|| {
+        let mut layers = [linear(), linear()];
+        let mut sgd = SgdConfig::new().init();
+        let counts = [(); 5].map(|()| {
+            let (_, count) = measure(|| {
+                let x = layers[1].forward(layers[0].forward(random([3, 4])));
+                let grads = GradientsParams::from_grads(x.sum().backward(), &layers);
+                layers = scope::disabled(|| sgd.step(0.1, layers.clone(), grads));
+            });
+            count
+        });
+        assert_eq!(
+            counts[0].made,
+            1 + 4 + 1 + 4,
+            "input, parameters, sum, their gradients"
+        );
+        assert_eq!(counts, [counts[0]; 5]);
+    });
+}
+
+#[test]
+fn frozen_weights_are_cast_once_for_ever() {
+    amp(OptLevel::O1, HalfDType::F16).scope(|| {
+        let layer = linear().no_grad();
+        let x = random([3, 4]).cast(HalfDType::F16.dtype());
+        let (_, first) = measure(|| layer.forward(x.clone()));
+        assert_eq!(first.made, 2, "weight and bias");
+        let (_, later) = measure(|| {
+            for _ in 0..10 {
+                layer.forward(x.clone());
+                layer.valid().forward(x.clone().inner());
+            }
+        });
+        assert_eq!((later.made, later.saved), (0, 40));
+    });
+}
+
+#[test]
+fn a_copy_made_before_backward_serves_after_it() {
+    amp(OptLevel::O1, HalfDType::F16).scope(|| {
+        let (layer, x) = (linear(), random([3, 4]));
+        let before = grads(&layer, x.clone());
+        let (after, count) = measure(|| layer.forward(x.clone()));
+        assert_eq!(
+            (count.made, count.saved),
+            (1, 2),
+            "only the input is cast again"
+        );
+        let gradient = layer.weight.val().grad(&after.sum().backward()).unwrap();
+        assert_eq!(gradient.to_data().to_vec::<f32>().unwrap(), before.0);
+    });
+}
+
+#[test]
+fn clones_of_a_parameter_share_its_copy() {
+    amp(OptLevel::O1, HalfDType::F16).scope(|| {
+        let (layer, x) = (linear(), random([3, 4]));
+        layer.forward(x.clone());
+        let twin = layer.clone();
+        let (y, count) = measure(|| twin.forward(x));
+        assert_eq!(count.made, 1, "only the input");
+        let grads = y.sum().backward();
+        assert!(
+            layer.weight.val().grad(&grads).is_some(),
+            "one leaf, one gradient"
+        );
+    });
+}
+
+#[test]
+fn a_weight_lowered_to_both_half_dtypes_gets_both_gradients() {
+    let weight = random([4, 4]).require_grad();
+    let x = random([3, 4]);
+    let product = || x.clone().matmul(weight.clone()).sum();
+    let loss_f16 = amp(OptLevel::O1, HalfDType::F16).scope(product);
+    let loss_bf16 = amp(OptLevel::O1, HalfDType::Bf16).scope(product);
+    let gradient = |loss: Tensor<Mixed, 1>| {
+        let grad = weight.grad(&loss.backward()).unwrap();
+        grad.into_data().to_vec::<f32>().unwrap()
+    };
+    let alone = [
+        gradient(amp(OptLevel::O1, HalfDType::F16).scope(product)),
+        gradient(amp(OptLevel::O1, HalfDType::Bf16).scope(product)),
+    ];
+    let together = gradient(loss_f16 + loss_bf16);
+    let sums = alone[0].iter().zip(&alone[1]).map(|(a, b)| a + b);
+    assert_eq!(together, sums.collect::<Vec<f32>>());
+}
+
+#[test]
+fn a_weight_used_in_half_and_in_f32_gets_both_gradients() {
+    let weight = random([4, 4]).require_grad();
+    let x = random([3, 4]);
+    amp(OptLevel::O1, HalfDType::F16).scope(|| {
+        let gradient = |loss: Tensor<Mixed, 1>| {
+            let grad = weight.grad(&loss.backward()).unwrap();
+            grad.into_data().to_vec::<f32>().unwrap()
+        };
+        let product = || x.clone().matmul(weight.clone()).sum();
+        let decay = || weight.clone().powi_scalar(2).sum();
+        let alone = [gradient(product()), gradient(decay())];
+        let sums = alone[0].iter().zip(&alone[1]).map(|(a, b)| a + b);
+        assert_eq!(gradient(product() + decay()), sums.collect::<Vec<f32>>());
+    });
+}
+
+#[test]
+fn q_k_and_v_of_one_layer_norm_read_one_copy() {
+    amp(OptLevel::O1, HalfDType::F16).scope(|| {
+        let norm = LayerNormConfig::new(4).init::<Mixed>(&Default::default());
+        let projections = [linear(), linear(), linear()];
+        let x = random([3, 4]);
+        for projection in &projections {
+            projection.forward(x.clone()); // so that only the norm's output is left to be cast
+        }
+        let (_, count) = measure(|| {
+            let normed = norm.forward(x);
+            projections
+                .each_ref()
+                .map(|projection| projection.forward(normed.clone()))
+        });
+        assert_eq!((count.made, count.saved), (1, 2 + 3 * 2));
+    });
+}
+
+#[test]
+fn a_copy_of_a_result_dies_with_its_graph() {
+    amp(OptLevel::O1, HalfDType::F16).scope(|| {
+        let (weight, x) = (random([4, 4]).require_grad(), random([3, 4]));
+        let gradient = || {
+            let normed = weight.clone().exp(); // f32, read twice in half
+            let loss = x.clone().matmul(normed.clone()).sum() + x.clone().matmul(normed).sum();
+            let grad = weight.grad(&loss.backward()).unwrap();
+            grad.into_data().to_vec::<f32>().unwrap()
+        };
+        let first = gradient();
+        assert!(first.iter().any(|x| *x != 0.0));
+        assert_eq!(gradient(), first);
     });
 }

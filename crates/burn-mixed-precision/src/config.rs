@@ -478,12 +478,20 @@ impl AmpConfig {
 impl Amp {
     /// These settings if the device can compute in their half dtype, else what `Capability` says.
     fn fit<B: Backend>(self, device: &B::Device) -> Result<Amp, AmpError> {
+        self.fit_where(device, |half| B::supports_dtype(device, half.dtype()))
+    }
+
+    fn fit_where(
+        self,
+        device: &impl fmt::Debug,
+        supports: impl FnOnce(HalfDType) -> bool,
+    ) -> Result<Amp, AmpError> {
         let config = self.config();
         let half = config.half;
         // O0 without a half model never meets the half dtype.
         let needs_half =
             self.policy().is_enabled() || config.cast_model_type() == Some(ModelType::Half);
-        if !needs_half || B::supports_dtype(device, half.dtype()) {
+        if !needs_half || supports(half) {
             return Ok(self);
         }
         match config.capability {
@@ -498,5 +506,58 @@ impl Amp {
                     .build()
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The settings on a device that computes in bf16 but not in f16.
+    fn fit(config: AmpConfig) -> Result<Amp, AmpError> {
+        let amp = config.build().unwrap();
+        amp.fit_where(&"OldGpu(0)", |half| half == HalfDType::Bf16)
+    }
+
+    #[test]
+    fn a_strict_configuration_is_refused_without_its_half_dtype() {
+        for level in [OptLevel::O1, OptLevel::O2, OptLevel::O3] {
+            let error = fit(AmpConfig::new(level)).unwrap_err();
+            let message = error.to_string();
+            assert!(
+                message.contains("OldGpu(0)") && message.contains("f16"),
+                "{message}"
+            );
+            assert!(matches!(
+                error,
+                AmpError::UnsupportedHalf {
+                    half: HalfDType::F16,
+                    ..
+                }
+            ));
+        }
+    }
+
+    #[test]
+    fn a_fallback_configuration_trains_in_f32_and_keeps_its_number_of_losses() {
+        let config = AmpConfig::new(OptLevel::O2)
+            .with_capability(Capability::Fallback)
+            .with_num_losses(3);
+        let amp = fit(config).unwrap();
+        assert_eq!(amp.config().opt_level(), OptLevel::O0);
+        assert_eq!(*amp.policy(), Policy::off());
+        assert_eq!(amp.loss_scales().num_losses(), 3);
+    }
+
+    #[test]
+    fn what_never_meets_the_half_dtype_needs_none() {
+        assert!(fit(AmpConfig::new(OptLevel::O0)).is_ok());
+        assert!(fit(AmpConfig::new(OptLevel::O1).with_patch_functions(false)).is_ok());
+        let half_model = AmpConfig::new(OptLevel::O0).with_cast_model_type(ModelType::Half);
+        assert!(
+            fit(half_model).is_err(),
+            "half weights without a table are half all the same"
+        );
+        assert!(fit(AmpConfig::new(OptLevel::O1).with_half(HalfDType::Bf16)).is_ok());
     }
 }
