@@ -1,0 +1,289 @@
+//! The program that people run first does its job at every level, and refuses bad input with a
+//! message that helps.
+//!
+//! Cargo tells tests where binaries are, but not where examples are: the example is built here (no
+//! work when it is fresh) and started as a process, since exit codes and streams are what is
+//! promised.
+#![cfg(feature = "flex")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::LazyLock;
+
+static TRAIN: LazyLock<PathBuf> = LazyLock::new(|| {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
+    let (profile, folder) = match cfg!(debug_assertions) {
+        true => ("dev", "debug"),
+        false => ("release", "release"),
+    };
+    let status = Command::new(env!("CARGO"))
+        .args([
+            "build",
+            "--quiet",
+            "--example",
+            "train",
+            "--profile",
+            profile,
+        ])
+        .arg("--target-dir")
+        .arg(target)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .status()
+        .unwrap();
+    assert!(status.success(), "the example does not build");
+    let example = format!("train{}", std::env::consts::EXE_SUFFIX);
+    target.join(folder).join("examples").join(example)
+});
+
+fn train(args: &[&str]) -> Output {
+    Command::new(&*TRAIN).args(args).output().unwrap()
+}
+
+/// The summary of a training that ran.
+#[track_caller]
+fn summary(args: &[&str]) -> String {
+    let output = train(args);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{args:?}: {stderr}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// A line of a summary without its title.
+#[track_caller]
+fn line<'a>(summary: &'a str, title: &str) -> &'a str {
+    let line = summary.lines().find_map(|line| line.strip_prefix(title));
+    line.unwrap_or_else(|| panic!("no {title:?} in:\n{summary}"))
+        .trim_start()
+}
+
+/// The numbers of a line, units and words left out.
+fn numbers(line: &str) -> Vec<f64> {
+    line.split(|c: char| !(c.is_ascii_digit() || c == '.'))
+        .filter_map(|word| word.parse().ok())
+        .collect()
+}
+
+#[track_caller]
+fn refused(args: &[&str], parts: &[&str]) {
+    let output = train(args);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{args:?}: {stderr}");
+    assert!(output.stdout.is_empty(), "{args:?} wrote a summary");
+    assert!(
+        stderr.starts_with("error: ") && stderr.lines().count() == 1,
+        "{args:?}: {stderr}"
+    );
+    for part in parts {
+        assert!(stderr.contains(part), "{args:?}: {stderr}");
+    }
+}
+
+/// Two epochs: enough to be far from chance, short enough for a debug build.
+fn short(level: &str, half: &str) -> String {
+    summary(&[
+        "--fp16",
+        "--fp16-opt-level",
+        level,
+        "--half",
+        half,
+        "--epochs",
+        "2",
+    ])
+}
+
+#[track_caller]
+fn learned(summary: &str) {
+    let loss = numbers(line(summary, "training loss"));
+    let [first, _, last, _] = loss[..] else {
+        panic!("not a loss line: {loss:?}");
+    };
+    assert!(last < 0.7 * first, "{summary}");
+    // Chance is 10%.
+    assert!(
+        numbers(line(summary, "test accuracy"))[0] > 70.0,
+        "{summary}"
+    );
+}
+
+#[track_caller]
+fn dtypes(summary: &str, weights: &str, activations: &str, gradients: &str) {
+    assert_eq!(line(summary, "weights"), weights);
+    assert_eq!(line(summary, "activations"), activations);
+    assert_eq!(line(summary, "gradients"), gradients);
+}
+
+#[test]
+fn without_fp16_everything_is_f32() {
+    let summary = summary(&["--epochs", "2"]);
+    learned(&summary);
+    dtypes(&summary, "f32", "f32", "f32");
+    assert_eq!(line(&summary, "opt level"), "O0");
+    assert_eq!(line(&summary, "casts"), "0 made, 0 saved");
+    assert_eq!(line(&summary, "backend"), "mixed-precision<autodiff<flex>>");
+}
+
+#[test]
+fn o1_computes_in_half_on_f32_weights() {
+    for half in ["f16", "bf16"] {
+        let summary = short("O1", half);
+        learned(&summary);
+        let activations = format!("{half} (conv1, norm1, conv2, norm2, linear), f32 (loss)");
+        dtypes(&summary, "f32", &activations, "f32");
+        assert!(numbers(line(&summary, "casts"))[0] > 0.0, "{summary}");
+        assert_eq!(line(&summary, "half dtype"), half);
+    }
+}
+
+#[test]
+fn o2_keeps_only_norm_layers_in_f32() {
+    for half in ["f16", "bf16"] {
+        let summary = short("O2", half);
+        learned(&summary);
+        let weights = format!("{half} (conv1, conv2, linear), f32 (norm1, norm2)");
+        let activations = format!("{half} (conv1, norm1, conv2, norm2, linear), f32 (loss)");
+        assert_eq!(line(&summary, "weights"), weights);
+        assert_eq!(line(&summary, "activations"), activations);
+    }
+}
+
+/// How well it learns is not promised: f16 without loss scale and masters is known to be poor.
+#[test]
+fn o3_is_all_half_and_ends_orderly() {
+    for half in ["f16", "bf16"] {
+        let summary = short("O3", half);
+        let activations = format!("{half} (conv1, norm1, conv2, norm2, linear), f32 (loss)");
+        dtypes(&summary, half, &activations, half);
+    }
+}
+
+#[test]
+fn a_seed_gives_the_same_training_again() {
+    let train = |seed| {
+        let summary = summary(&[
+            "--fp16",
+            "--fp16_opt_level=O1",
+            "--epochs",
+            "1",
+            "--seed",
+            seed,
+        ]);
+        line(&summary, "training loss").to_string()
+    };
+    assert_eq!(train("5"), train("5"));
+    assert_ne!(train("5"), train("6"));
+}
+
+#[test]
+fn help_goes_to_stdout() {
+    let help = summary(&["--help"]);
+    assert!(help.contains("--fp16-opt-level"), "{help}");
+}
+
+#[test]
+fn bad_flags_are_refused() {
+    refused(
+        &["--fp16", "--fp16-opt-level", "01"],
+        &["--fp16-opt-level", "\"01\"", "letter O"],
+    );
+    refused(
+        &["--fp16_opt_level", "O1"],
+        &["--fp16-opt-level", "without --fp16"],
+    );
+    refused(&["--epochs", "0"], &["--epochs", "\"0\"", "1 to 10000"]);
+    refused(&["--turbo"], &["--turbo", "--help"]);
+}
+
+/// A folder of IDX files that ends with its test.
+struct IdxFolder(PathBuf);
+
+impl IdxFolder {
+    fn new(name: &str) -> Self {
+        let folder = IdxFolder(Path::new(env!("CARGO_TARGET_TMPDIR")).join(name));
+        fs::create_dir_all(&folder.0).unwrap();
+        for (part, count) in [("train", 50), ("t10k", 20)] {
+            folder.write(&format!("{part}-images-idx3-ubyte"), &images(count));
+            folder.write(&format!("{part}-labels-idx1-ubyte"), &labels(count));
+        }
+        folder
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) {
+        fs::write(self.0.join(name), bytes).unwrap();
+    }
+
+    fn args(&self) -> [&str; 4] {
+        ["--data", self.0.to_str().unwrap(), "--epochs", "2"]
+    }
+}
+
+impl Drop for IdxFolder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Images of 6x5 pixels, one bright column for each label below 5.
+fn images(count: u32) -> Vec<u8> {
+    let header = [0x803, count, 6, 5].into_iter().flat_map(u32::to_be_bytes);
+    let pixels = (0..count).flat_map(|at| (0..30).map(move |p| 255 * u8::from(p % 5 == at % 5)));
+    header.chain(pixels).collect()
+}
+
+fn labels(count: u32) -> Vec<u8> {
+    let header = [0x801, count].into_iter().flat_map(u32::to_be_bytes);
+    header.chain((0..count).map(|at| (at % 5) as u8)).collect()
+}
+
+#[test]
+fn idx_files_are_trained_on() {
+    let folder = IdxFolder::new("idx-good");
+    let summary = summary(&folder.args());
+    assert!(
+        line(&summary, "data").ends_with("50 to train, 20 to test"),
+        "{summary}"
+    );
+}
+
+#[test]
+fn a_training_set_of_one_sample_is_no_reason_to_panic() {
+    let folder = IdxFolder::new("idx-one");
+    folder.write("train-images-idx3-ubyte", &images(1));
+    folder.write("train-labels-idx1-ubyte", &labels(1));
+    let mut args = folder.args().to_vec();
+    args.push("--fp16");
+    assert!(line(&summary(&args), "data").ends_with("1 to train, 20 to test"));
+}
+
+#[test]
+fn bad_data_is_refused() {
+    refused(
+        &["--data", "no/such/folder"],
+        &["no/such/folder", "not a directory"],
+    );
+
+    let folder = IdxFolder::new("idx-bad");
+    let good = images(50);
+    folder.write("train-images-idx3-ubyte", &good[..good.len() - 1]);
+    refused(
+        &folder.args(),
+        &["train-images-idx3-ubyte", "byte 1515", "sample 49"],
+    );
+    folder.write("train-images-idx3-ubyte", &labels(50));
+    refused(
+        &folder.args(),
+        &["train-images-idx3-ubyte", "byte 0", "0x00000801"],
+    );
+    folder.write("train-images-idx3-ubyte", &good);
+
+    let mut wrong = labels(20);
+    wrong[8 + 3] = 10;
+    folder.write("t10k-labels-idx1-ubyte", &wrong);
+    refused(
+        &folder.args(),
+        &["t10k-labels-idx1-ubyte", "sample 3 (byte 11)", "label 10"],
+    );
+
+    fs::remove_file(folder.0.join("t10k-labels-idx1-ubyte")).unwrap();
+    refused(&folder.args(), &["t10k-labels-idx1-ubyte", "no file"]);
+}
