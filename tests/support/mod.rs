@@ -2,7 +2,9 @@
 
 #![allow(dead_code, reason = "no test file uses all of it")]
 
+pub mod gradients;
 pub mod net;
+
 
 use burn::backend::Autodiff;
 use burn_amp::{Amp, AmpConfig, HalfDType, MixedPrecision, OptLevel};
