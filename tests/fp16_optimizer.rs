@@ -3,7 +3,6 @@
 mod support;
 
 use burn::module::{AutodiffModule, Module, Param};
-use burn::nn::{BatchNorm, BatchNormConfig};
 use burn::optim::adaptor::OptimizerAdaptor;
 use burn::optim::{Adam, AdamConfig, GradientsParams, Optimizer, Sgd, SgdConfig};
 use burn::record::{HalfPrecisionSettings, NamedMpkBytesRecorder, Recorder};
@@ -13,7 +12,8 @@ use burn_amp::{
     Amp, AmpConfig, AmpOptimizer, AtFloorPolicy, Fp16Optimizer, LossScaleConfig, MixedPrecision,
     OptLevel, scope,
 };
-use support::gradients::{bits, gradients};
+use support::gradients::{gradients, values};
+use support::net::{Net, batch};
 use support::{Bare, Mixed};
 
 type Inner = MixedPrecision<Bare>;
@@ -58,39 +58,8 @@ fn dynamic(amp: &Amp, rule: LossScaleConfig) -> DotOptim {
     Fp16Optimizer::with_dynamic_loss_scale(SgdConfig::new().init(), amp, rule).unwrap()
 }
 
-/// Half layers around an f32 norm.
-#[derive(Module, Debug)]
-struct Net<B: Backend> {
-    first: Param<Tensor<B, 2>>,
-    norm: BatchNorm<B>,
-    last: Param<Tensor<B, 2>>,
-}
-
-impl Net<Mixed> {
-    fn new(amp: &Amp) -> Self {
-        let device = Default::default();
-        amp.cast_model(Net {
-            first: Param::from_tensor(ramp(6 * 8, 7).reshape([6, 8])),
-            norm: BatchNormConfig::new(8).init(&device),
-            last: Param::from_tensor(ramp(8 * 3, 11).reshape([8, 3])),
-        })
-    }
-
-    fn loss(&self, x: Tensor<Mixed, 2>) -> Tensor<Mixed, 1> {
-        let x = self.norm.forward(x.matmul(self.first.val()));
-        x.matmul(self.last.val()).powi_scalar(2).mean()
-    }
-}
-
-fn ramp(count: usize, by: usize) -> Tensor<Mixed, 1> {
-    let values: Vec<f32> = (0..count)
-        .map(|i| ((i * by) % 13) as f32 / 13.0 - 0.5)
-        .collect();
-    Tensor::from_floats(values.as_slice(), &Default::default())
-}
-
-fn batch(step: usize) -> Tensor<Mixed, 2> {
-    ramp(24, 7 + 2 * step).reshape([4, 6])
+fn net(amp: &Amp) -> Net<Mixed> {
+    amp.cast_model(Net::new(&Default::default()))
 }
 
 type NetOptim = Fp16Optimizer<OptimizerAdaptor<Adam, Net<Mixed>, Mixed>, Mixed>;
@@ -105,7 +74,7 @@ fn it_is_the_amp_optimizer_with_another_face() {
         let rule = LossScaleConfig::apex_fp16_utils();
         let (amp, twin) = (o2(), o2());
         let got = amp.scope(|| {
-            let mut model = Net::new(&amp);
+            let mut model = net(&amp);
             let mut optim = net_optim(&amp, rule);
             for i in 0..40 {
                 optim.backward(model.loss(batch(i)), &model);
@@ -115,10 +84,10 @@ fn it_is_the_amp_optimizer_with_another_face() {
                 }
                 model = optim.step(0.01, model);
             }
-            (bits::<Mixed, _>(&model), optim.last_step())
+            (values::<Mixed, _>(&model), optim.last_step())
         });
         let expected = twin.scope(|| {
-            let mut model = Net::new(&twin);
+            let mut model = net(&twin);
             let mut optim = AmpOptimizer::new(AdamConfig::new().init(), &twin)
                 .with_loss_scale(rule)
                 .unwrap();
@@ -131,10 +100,10 @@ fn it_is_the_amp_optimizer_with_another_face() {
             }
             let skipped = optim.monitor().skipped();
             assert!(
-                (1..15).contains(&skipped),
+                (1..30).contains(&skipped),
                 "2^32 comes down in {skipped} steps"
             );
-            (bits::<Mixed, _>(&model), optim.last_step())
+            (values::<Mixed, _>(&model), optim.last_step())
         });
         assert_eq!(got, expected, "clip {clip:?}");
     }
@@ -388,7 +357,7 @@ fn a_replay_leaves_batch_norm_as_one_clean_forward_does() {
         amp.scope(|| {
             let rule = LossScaleConfig::apex_fp16_utils().with_init(init);
             let mut optim = net_optim(&amp, rule);
-            let mut model = Net::new(&amp);
+            let mut model = net(&amp);
             for i in 0..3 {
                 model = optim.replay(0.01, model, 40, |model| model.loss(batch(i)));
             }
@@ -400,7 +369,7 @@ fn a_replay_leaves_batch_norm_as_one_clean_forward_does() {
                 eval.norm.running_mean.value_sync().into_data(),
                 eval.norm.running_var.value_sync().into_data(),
             ];
-            (bits::<Mixed, _>(&model), statistics)
+            (values::<Mixed, _>(&model), statistics)
         })
     };
     assert_eq!(run(2f32.powi(32)), run(256.0));
@@ -432,16 +401,16 @@ fn a_saved_run_continues_exactly() {
     let (amp, resumed) = (o2(), o2());
     let (expected, saved_model, bytes) = amp.scope(|| {
         let mut optim = net_optim(&amp, rule);
-        let model = train(&mut optim, Net::new(&amp), 0..25);
+        let model = train(&mut optim, net(&amp), 0..25);
         let record = optim.to_record::<Net<Mixed>>();
         let recorder = NamedMpkBytesRecorder::<HalfPrecisionSettings>::new();
         let bytes = Recorder::<Mixed>::record(&recorder, record, ()).unwrap();
         // Saved as well: clones share their running statistics.
         let saved = Recorder::<Mixed>::record(&recorder, model.clone().into_record(), ()).unwrap();
         let model = train(&mut optim, model, 25..30);
-        assert_eq!(model.first.val().dtype(), DType::F16);
+        assert_eq!(model.first.weight.val().dtype(), DType::F16);
         let masters = optim.amp_optimizer().full_model(model.clone());
-        let expected = (bits::<Mixed, _>(&model), bits::<Mixed, _>(&masters));
+        let expected = (values::<Mixed, _>(&model), values::<Mixed, _>(&masters));
         ((expected, optim.loss_scale()), saved, bytes)
     });
     let got = resumed.scope(|| {
@@ -450,11 +419,11 @@ fn a_saved_run_continues_exactly() {
         let optim = net_optim(&resumed, rule);
         let mut optim = optim.try_load_record::<Net<Mixed>>(record).unwrap();
         let record = Recorder::<Mixed>::load(&recorder, saved_model, &Default::default()).unwrap();
-        let model = Net::new(&resumed).load_record(record);
+        let model = net(&resumed).load_record(record);
         let model = optim.amp_optimizer().restore_model(model);
         let model = train(&mut optim, model, 25..30);
         let masters = optim.amp_optimizer().full_model(model.clone());
-        let got = (bits::<Mixed, _>(&model), bits::<Mixed, _>(&masters));
+        let got = (values::<Mixed, _>(&model), values::<Mixed, _>(&masters));
         (got, optim.loss_scale())
     });
     assert_eq!(got, expected);

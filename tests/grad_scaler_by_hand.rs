@@ -14,7 +14,8 @@ use burn_amp::{
     AmpConfig, AmpOptimizer, AtFloorPolicy, GradScaler, HalfDType, LossScaleConfig, LossScaleError,
     OptLevel, ScaleEvent, ScaledGradients, StepStatus, UnscaledGradients, scope,
 };
-use support::gradients::{bits, gradients, poison};
+use support::gradients::{gradients, poison, values};
+use support::net::{batch, fixed as numbered};
 use support::{Bare, Mixed, Plain, amp};
 
 /// A model whose gradient is the input: loss = sum(weight * x).
@@ -72,7 +73,7 @@ fn true_gradient(model: &Dot<Plain>, grads: &mut UnscaledGradients<Plain>) -> Ve
     data.to_vec().unwrap()
 }
 
-/// A model and batches that four steps of training fit in.
+/// Without a norm: its statistics would remember the forward pass of a skipped step.
 #[derive(Module, Debug)]
 struct Net<B: Backend> {
     first: Linear<B>,
@@ -80,25 +81,12 @@ struct Net<B: Backend> {
 }
 
 impl<B: Backend> Net<B> {
-    fn new(seed: usize) -> Self {
+    fn new() -> Self {
         let device = Default::default();
-        // Seeding the device would be seen by tests on other threads.
-        let values = |count: usize, by: usize| {
-            let values: Vec<f32> = (0..count)
-                .map(|i| ((i * by + seed * 5) % 13) as f32 / 13.0 - 0.5)
-                .collect();
-            Tensor::<B, 1>::from_floats(values.as_slice(), &device)
-        };
-        let linear = |input, output, by| {
-            let mut linear = LinearConfig::new(input, output).init(&device);
-            linear.weight = Param::from_tensor(values(input * output, by).reshape([input, output]));
-            linear.bias = Some(Param::from_tensor(values(output, by)));
-            linear
-        };
-        Net {
-            first: linear(6, 8, 7),
-            last: linear(8, 3, 11),
-        }
+        numbered(Net {
+            first: LinearConfig::new(6, 8).init(&device),
+            last: LinearConfig::new(8, 3).init(&device),
+        })
     }
 
     fn loss(&self, x: Tensor<B, 2>) -> Tensor<B, 1> {
@@ -107,20 +95,13 @@ impl<B: Backend> Net<B> {
     }
 }
 
-fn batch<B: Backend>(step: usize) -> Tensor<B, 2> {
-    let values: Vec<f32> = (0..24)
-        .map(|i| ((i * 7 + step * 13) % 11) as f32 / 5.0 - 1.0)
-        .collect();
-    Tensor::<B, 1>::from_floats(values.as_slice(), &Default::default()).reshape([4, 6])
-}
-
 fn distance<B: Backend>(left: &Net<B>, right: &Net<Plain>) -> f32 {
-    let values = |data: Vec<TensorData>| -> Vec<f32> {
+    let flat = |data: Vec<TensorData>| -> Vec<f32> {
         data.into_iter()
             .flat_map(|d| d.to_vec::<f32>().unwrap())
             .collect()
     };
-    let (left, right) = (values(bits::<B, _>(left)), values(bits::<Plain, _>(right)));
+    let (left, right) = (flat(values::<B, _>(left)), flat(values::<Plain, _>(right)));
     let distances = left.iter().zip(&right).map(|(l, r)| (l - r).abs());
     distances.fold(0.0, f32::max)
 }
@@ -193,7 +174,7 @@ fn training_with_an_overflow_is_the_control_without_that_step() {
     let rule = LossScaleConfig::torch()
         .with_init(128.0)
         .with_growth_interval(1);
-    let mut control = Net::<Plain>::new(1);
+    let mut control = Net::<Plain>::new();
     let mut optim = SgdConfig::new().init();
     for i in [0, 1, 3] {
         control = train_plainly(control, &mut optim, batch(i));
@@ -204,7 +185,7 @@ fn training_with_an_overflow_is_the_control_without_that_step() {
     };
     for saved in [false, true] {
         let mut exact_scaler = scaler(rule);
-        let mut exact = Net::<Plain>::new(1);
+        let mut exact = Net::<Plain>::new();
         let mut optim = SgdConfig::new().init();
         for i in 0..4 {
             let x = batch(i).mul_scalar(input(i));
@@ -216,12 +197,12 @@ fn training_with_an_overflow_is_the_control_without_that_step() {
             }
         }
         assert_eq!(exact_scaler.get_scale(), 128.0 * 8.0 * 0.5);
-        assert_eq!(bits::<Plain, _>(&exact), bits::<Plain, _>(&control));
+        assert_eq!(values::<Plain, _>(&exact), values::<Plain, _>(&control));
     }
     let amp = amp(OptLevel::O1, HalfDType::F16);
     amp.scope(|| {
         let mut half_scaler = scaler(rule);
-        let mut half = Net::<Mixed>::new(1);
+        let mut half = Net::<Mixed>::new();
         let mut optim = SgdConfig::new().init();
         for i in 0..4 {
             let x = batch(i).mul_scalar(input(i));
@@ -236,7 +217,7 @@ fn training_with_an_overflow_is_the_control_without_that_step() {
 #[test]
 fn a_disabled_scaler_is_plain_training_bit_by_bit() {
     let mut scaler = GradScaler::disabled();
-    let mut plain = Net::<Plain>::new(1);
+    let mut plain = Net::<Plain>::new();
     let mut plain_optim = AdamWConfig::new().init();
     let mut model = plain.clone();
     let mut optim = AdamWConfig::new().init();
@@ -248,8 +229,8 @@ fn a_disabled_scaler_is_plain_training_bit_by_bit() {
         model = scaler.step(&mut optim, 0.1, model, grads);
         assert_eq!(scaler.update().unwrap().event, ScaleEvent::Unchanged);
         assert_eq!(
-            bits::<Plain, _>(&model),
-            bits::<Plain, _>(&plain),
+            values::<Plain, _>(&model),
+            values::<Plain, _>(&plain),
             "step {i}"
         );
     }
@@ -266,7 +247,7 @@ fn a_disabled_scaler_is_plain_training_bit_by_bit() {
 #[test]
 fn an_enabled_scaler_of_powers_of_two_is_plain_training_bit_by_bit() {
     let mut scaler = scaler(LossScaleConfig::torch().with_growth_interval(3));
-    let mut plain = Net::<Plain>::new(1);
+    let mut plain = Net::<Plain>::new();
     let mut plain_optim = AdamWConfig::new().init();
     let mut model = plain.clone();
     let mut optim = AdamWConfig::new().init();
@@ -274,8 +255,8 @@ fn an_enabled_scaler_of_powers_of_two_is_plain_training_bit_by_bit() {
         plain = train_plainly(plain, &mut plain_optim, batch(i));
         model = train(&mut scaler, model, &mut optim, batch(i));
         assert_eq!(
-            bits::<Plain, _>(&model),
-            bits::<Plain, _>(&plain),
+            values::<Plain, _>(&model),
+            values::<Plain, _>(&plain),
             "step {i}"
         );
     }
@@ -286,7 +267,7 @@ fn an_enabled_scaler_of_powers_of_two_is_plain_training_bit_by_bit() {
 fn unscaling_apart_or_in_the_step_is_the_same() {
     let run = |apart: bool| {
         let mut scaler = scaler(LossScaleConfig::torch());
-        let mut model = Net::<Plain>::new(3);
+        let mut model = Net::<Plain>::new();
         let mut optim = AdamConfig::new().init();
         for i in 0..10 {
             let grads = scaler.scale(model.loss(batch(i))).backward(&model);
@@ -299,7 +280,7 @@ fn unscaling_apart_or_in_the_step_is_the_same() {
             };
             scaler.update().unwrap();
         }
-        (bits::<Plain, _>(&model), *scaler.state())
+        (values::<Plain, _>(&model), *scaler.state())
     };
     assert_eq!(run(true), run(false));
 }
@@ -440,7 +421,7 @@ fn a_scale_attached_to_the_device_is_not_applied_twice() {
         let optim: AmpOptimizer<OptimizerAdaptor<Sgd<_>, Net<Mixed>, Mixed>, Mixed> =
             AmpOptimizer::new(SgdConfig::new().init(), &amp);
         assert_eq!(optim.loss_scale().scale(), 65536.0);
-        let model = Net::<Mixed>::new(1);
+        let model = Net::<Mixed>::new();
         let by_device = GradientsParams::from_grads(model.loss(batch(0)).backward(), &model);
         let mut scaler = fixed(65536.0);
         let by_hand = scaler.scale(model.loss(batch(0))).backward(&model);
@@ -551,7 +532,7 @@ fn gradients_that_are_dropped_leave_no_trace() {
 #[test]
 fn accumulated_micro_batches_are_one_step() {
     let mut scaler = scaler(LossScaleConfig::torch().with_growth_interval(2));
-    let mut model = Net::<Plain>::new(2);
+    let mut model = Net::<Plain>::new();
     let mut optim = AdamConfig::new().init();
     let mut control = model.clone();
     let mut control_optim = AdamConfig::new().init();
@@ -571,8 +552,8 @@ fn accumulated_micro_batches_are_one_step() {
         model = scaler.step(&mut optim, 0.1, model, grads.unwrap());
         scaler.update().unwrap();
         assert_eq!(
-            bits::<Plain, _>(&model),
-            bits::<Plain, _>(&control),
+            values::<Plain, _>(&model),
+            values::<Plain, _>(&control),
             "window {window}"
         );
     }

@@ -12,7 +12,7 @@ use burn::optim::{GradientsAccumulator, GradientsParams, Sgd, SgdConfig};
 use burn::tensor::backend::Backend;
 use burn::tensor::{FloatDType, Tensor, TensorData, f16};
 use burn_amp::{Amp, AmpConfig, AmpOptimizer, MixedPrecision, OptLevel, Scaler, scope};
-use support::gradients::{bits, gradients, poison};
+use support::gradients::{gradients, poison, values};
 use support::{Bare, Mixed};
 
 /// An f32 weight; in a module of its own, so that O2 can keep it f32.
@@ -255,9 +255,9 @@ impl Training {
     fn finish(self, skipped: Vec<Vec<bool>>) -> Run {
         let masters = self.groups.iter().zip(&self.optims);
         Run {
-            models: self.groups.iter().map(bits::<Mixed, _>).collect(),
+            models: self.groups.iter().map(values::<Mixed, _>).collect(),
             masters: masters
-                .map(|(group, optim)| bits::<Mixed, _>(&optim.full_model(group.clone())))
+                .map(|(group, optim)| values::<Mixed, _>(&optim.full_model(group.clone())))
                 .collect(),
             skipped,
         }

@@ -5,18 +5,10 @@ use burn::optim::GradientsParams;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Tensor, TensorData};
 
-/// Every float parameter as stored, half ones in half.
-pub fn bits<B: Backend, M: Module<B>>(module: &M) -> Vec<TensorData> {
-    struct Read(Vec<TensorData>);
-    impl<B: Backend> ModuleVisitor<B> for Read {
-        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
-            self.0
-                .push(burn_amp::scope::disabled(|| param.val().into_data()));
-        }
-    }
-    let mut read = Read(Vec::new());
-    module.visit(&mut read);
-    read.0
+/// Every float tensor of a module as stored, half ones in half.
+pub fn values<B: Backend, M: Module<B>>(module: &M) -> Vec<TensorData> {
+    let bits = super::net::bits(module);
+    bits.into_iter().map(|(_, data)| data).collect()
 }
 
 /// The gradient of every parameter, as stored; `None` where there is none.

@@ -5,7 +5,6 @@
 pub mod gradients;
 pub mod net;
 
-
 use burn::backend::Autodiff;
 use burn_amp::{Amp, AmpConfig, HalfDType, MixedPrecision, OptLevel};
 

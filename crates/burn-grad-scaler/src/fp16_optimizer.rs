@@ -319,7 +319,7 @@ impl<O, B: AutodiffBackend> Fp16Optimizer<O, B> {
     }
 }
 
-impl<O: fmt::Debug, B: AutodiffBackend> fmt::Debug for Fp16Optimizer<O, B> {
+impl<O, B: AutodiffBackend> fmt::Debug for Fp16Optimizer<O, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Fp16Optimizer")
             .field("optim", &self.optim)

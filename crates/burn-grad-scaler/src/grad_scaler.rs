@@ -1,5 +1,3 @@
-use std::sync::Arc;
-
 use burn::module::AutodiffModule;
 use burn::optim::{LearningRate, Optimizer};
 use burn::tensor::backend::AutodiffBackend;
@@ -26,8 +24,8 @@ use crate::{
 /// | `scaler.state_dict()`, `load_state_dict` | [`state`](GradScaler::state), [`load_state`](GradScaler::load_state) |
 /// | `GradScaler(enabled=False)` | [`GradScaler::disabled`] |
 ///
-/// The order is kept by types where torch raises: scaled gradients can be stepped or unscaled, each
-/// once, and unscaled ones can only be stepped.
+/// The order is kept by types where torch raises: a set of gradients is unscaled at most once and
+/// stepped at most once, in this order.
 ///
 /// ```compile_fail
 /// # use burn::{backend::{Autodiff, Flex}, nn::Linear};
@@ -211,10 +209,8 @@ impl GradScaler {
         O: Optimizer<M, B>,
     {
         let grads = grads.unscaled(self, &model);
-        // Gradients that were unscaled before the last update count in this window.
-        if !self.window.iter().any(|s| Arc::ptr_eq(s, grads.seen())) {
-            self.window.push(grads.seen().clone());
-        }
+        // Once more if they were unscaled apart: an update may have come between.
+        self.window.push(grads.seen().clone());
         let (outcome, grads) = grads.into_step();
         let model = match (outcome.status, self.enabled) {
             // The optimizer's arithmetic is no business of a backend's policy.
