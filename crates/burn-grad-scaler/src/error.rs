@@ -28,4 +28,11 @@ pub enum LossScaleError {
         /// Overflowing updates since the last clean one, this one included.
         consecutive_skips: u64,
     },
+
+    /// An update of the scale with nothing to learn from.
+    #[error(
+        "no gradients were stepped or unscaled since the last update of the loss scale: call \
+         `step` before `update`, and `update` once per iteration"
+    )]
+    NothingRecorded,
 }

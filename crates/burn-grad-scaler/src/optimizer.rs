@@ -10,6 +10,7 @@ use burn_mixed_precision::{Amp, scope};
 use crate::announcer::Announcer;
 use crate::merge::merge;
 use crate::record::{AmpRecord, AmpState};
+use crate::unscaled::clip_factor;
 use crate::weights::{Adopt, Fit, Lift, Lower, Restore, Weights};
 use crate::{
     LossScale, LossScaleConfig, LossScaleError, RecordError, Scaler, StepMonitor, StepOutcome,
@@ -248,12 +249,31 @@ impl<O, B: AutodiffBackend> AmpOptimizer<O, B> {
         M: AutodiffModule<B>,
         O: Optimizer<M, B>,
     {
+        self.step_clipped(verdict, loss_ids, 1.0, lr, module, grads)
+    }
+
+    /// As [`step_with`](AmpOptimizer::step_with), with a factor for the gradients that the caller
+    /// has chosen; an own clip norm replaces it.
+    pub(crate) fn step_clipped<M>(
+        &mut self,
+        verdict: &Verdict,
+        loss_ids: &[usize],
+        clip_factor: f64,
+        lr: LearningRate,
+        module: M,
+        grads: GradientsParams,
+    ) -> M
+    where
+        M: AutodiffModule<B>,
+        O: Optimizer<M, B>,
+    {
         let judged = |id: &usize| loss_ids.contains(id);
         let mut outcome = outcome(
             verdict,
             loss_ids.iter().any(|id| verdict.overflowed(*id)),
             judged,
         );
+        outcome.clip_factor = clip_factor;
         if outcome.was_applied() && self.clip_norm.is_some() {
             // The verdict's norm is over several losses or models: this one is of these gradients.
             let mut check = crate::check::GradCheck::<B>::new();
@@ -293,12 +313,17 @@ impl<O, B: AutodiffBackend> AmpOptimizer<O, B> {
         let module = self.checked(module, grads, |inner, module, grads| {
             inner.step(lr, module, grads)
         });
+        (module, self.last_outcome())
+    }
+
+    /// The step that was just made, or what its loss scale wants training to stop for.
+    pub(crate) fn last_outcome(&self) -> Result<StepOutcome, LossScaleError> {
         let outcome = self.last_step().expect("a step was just recorded");
         let failed = outcome
             .scales
             .iter()
             .find_map(|(_, update)| update.check().err());
-        (module, failed.map_or(Ok(outcome), Err))
+        failed.map_or(Ok(outcome), Err)
     }
 
     /// Looks at the gradients and steps or skips.
@@ -334,8 +359,7 @@ impl<O, B: AutodiffBackend> AmpOptimizer<O, B> {
         let module = match outcome.status {
             StepStatus::Applied => {
                 if let (Some(max_norm), Some(norm)) = (self.clip_norm, outcome.grad_norm) {
-                    // The 1e-6 is torch's, against a norm of 0.
-                    outcome.clip_factor = (max_norm / (norm + 1e-6)).min(1.0);
+                    outcome.clip_factor = clip_factor(max_norm, norm);
                 }
                 let factor = outcome.clip_factor;
                 let module = apply(&mut self.inner, &mut self.weights, &amp, factor, module);

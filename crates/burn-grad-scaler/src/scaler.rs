@@ -134,7 +134,8 @@ impl Scaler {
         }
     }
 
-    fn judge(&self, checked: Checked) -> Verdict {
+    /// Moves each loss's scale once, for what was found in its gradients.
+    pub(crate) fn judge(&self, checked: Checked) -> Verdict {
         let mut scales = self.lock();
         let mut updates: Vec<(usize, ScaleUpdate)> = Vec::new();
         for loss in checked.losses.iter().filter(|loss| loss.gradients > 0) {

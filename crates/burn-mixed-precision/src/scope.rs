@@ -18,6 +18,7 @@ struct Region {
     policy: Option<Arc<Policy>>,
     amp: Option<Amp>,
     loss_id: usize,
+    without_loss_scale: bool,
 }
 
 thread_local! {
@@ -97,6 +98,13 @@ pub fn with_loss_id<R>(loss_id: usize, block: impl FnOnce() -> R) -> R {
     run(|region| region.loss_id = loss_id, block)
 }
 
+/// Runs a block in which `backward` leaves losses alone, whatever scaler is attached.
+///
+/// For a loss that was scaled by hand, and for gradients that are needed in the dtypes of backward.
+pub fn without_loss_scale<R>(block: impl FnOnce() -> R) -> R {
+    run(|region| region.without_loss_scale = true, block)
+}
+
 /// Calls `read` with the policy that holds on this thread for tensors of the device.
 pub(crate) fn policy<D: DeviceOps, R>(
     device: impl FnOnce() -> D,
@@ -117,9 +125,12 @@ pub(crate) fn policy<D: DeviceOps, R>(
 }
 
 /// The loss scale that `backward` applies on this thread to a loss on the device; `None` when no
-/// scaler is attached.
+/// scaler is attached, or in a block [without loss scale](without_loss_scale).
 pub(crate) fn loss_scale<D: DeviceOps>(device: &D) -> Option<f32> {
     let region = REGION.with_borrow(Rc::clone);
+    if region.without_loss_scale {
+        return None;
+    }
     let read = |amp: &Amp| {
         let scales = amp.loss_scales();
         scales.is_attached().then(|| scales.get(region.loss_id))
