@@ -5,7 +5,7 @@ use burn::optim::{
 use burn::prelude::DeviceOps;
 use burn::tensor::backend::DeviceId;
 use burn::train::{MultiDeviceOptim, TrainStep};
-use burn_amp::{AmpOptimizer, OptLevel};
+use burn_amp::{Amp, AmpOptimizer, OptLevel};
 
 use crate::data::{BATCH, Batch, Item, batches, in_order, overflow};
 use crate::launch::{Directory, Optim, Plan};
@@ -18,11 +18,13 @@ const EPOCHS: usize = 2;
 const STEPS: usize = 4;
 
 /// The gradients of one batch, computed in another thread as the Learner's workers do.
-fn worker(model: &Net<Mixed>, batch: &Batch<Mixed>, device: &Device) -> GradientsParams {
-    std::thread::scope(|scope| {
-        let work = scope.spawn(|| {
+///
+/// The settings are those of a scope here: that workers see the device's is what is to be shown.
+fn worker(amp: &Amp, model: &Net<Mixed>, batch: &Batch<Mixed>, device: &Device) -> GradientsParams {
+    std::thread::scope(|threads| {
+        let work = threads.spawn(|| {
             let model = model.clone().fork(device);
-            TrainStep::step(&model, batch.clone()).grads
+            amp.scope(|| TrainStep::step(&model, batch.clone()).grads)
         });
         work.join().unwrap()
     })
@@ -48,7 +50,7 @@ fn by_hand(
         }
         let mut accumulator = GradientsAccumulator::new();
         for (batches, device) in &halves {
-            let grads = worker(&model, &batches[step], device).to_device(&devices[0], &model);
+            let grads = worker(&amp, &model, &batches[step], device).to_device(&devices[0], &model);
             accumulator.accumulate(&model, grads);
         }
         model = optim.step(LR, model, accumulator.grads());
@@ -119,7 +121,9 @@ fn step_multi_is_step_on_the_sum() {
                     let grads: Vec<GradientsParams> = pair
                         .chunks(BATCH)
                         .zip(&devices)
-                        .map(|(items, device)| worker(&model, &in_order(items, device)[0], device))
+                        .map(|(items, device)| {
+                            worker(&amp, &model, &in_order(items, device)[0], device)
+                        })
                         .collect();
                     model = if multi {
                         let grads = grads.into_iter().zip(ids).collect();
