@@ -10,13 +10,21 @@ use burn::train::metric::{
 
 use crate::{StepMonitor, StepOutcome};
 
-/// Writes a metric that reads one number of the last optimizer step.
+/// Writes a metric that reads one number of each optimizer step.
+///
+/// The Learner updates its metrics in a thread that runs behind training: a training item takes the
+/// next step that no item took, not the latest. With gradient accumulation, or with several devices,
+/// there are more items than steps and the later items repeat the step before them. Validation has
+/// no steps: its items take the latest.
 macro_rules! step_metric {
-    ($(#[$doc:meta])* $metric:ident, $name:literal, $better:literal, $digits:literal, $read:expr) => {
+    ($(#[$doc:meta])* $metric:ident, $name:literal, $better:literal, $digits:literal, $first:literal, $read:expr) => {
         $(#[$doc])*
         #[derive(Clone)]
         pub struct $metric {
             monitor: StepMonitor,
+            /// The number of the step whose value is shown.
+            seen: u64,
+            value: f64,
             name: MetricName,
             state: NumericMetricState,
         }
@@ -25,7 +33,9 @@ macro_rules! step_metric {
             /// Follows the steps of an optimizer: [`AmpOptimizer::monitor`](crate::AmpOptimizer::monitor).
             pub fn new(monitor: StepMonitor) -> Self {
                 Self {
+                    seen: monitor.recorded(),
                     monitor,
+                    value: $first,
                     name: Arc::new($name.to_string()),
                     state: NumericMetricState::new(),
                 }
@@ -47,11 +57,18 @@ macro_rules! step_metric {
                 attributes.into()
             }
 
-            fn update(&mut self, _item: &(), _metadata: &MetricMetadata) -> SerializedEntry {
-                let read: fn(&StepMonitor, Option<StepOutcome>) -> f64 = $read;
-                let value = read(&self.monitor, self.monitor.last());
+            fn update(&mut self, _item: &(), metadata: &MetricMetadata) -> SerializedEntry {
+                let read: fn(StepOutcome, u64) -> Option<f64> = $read;
+                // Only training items have a learning rate.
+                let validates = metadata.lr.is_none();
+                while let Some((step, skipped)) = self.monitor.follow(&mut self.seen) {
+                    self.value = read(step, skipped).unwrap_or(self.value);
+                    if !validates {
+                        break;
+                    }
+                }
                 let format = FormatOptions::new(self.name()).precision($digits);
-                self.state.update(value, 1, format)
+                self.state.update(self.value, 1, format)
             }
 
             fn clear(&mut self) {
@@ -72,20 +89,23 @@ macro_rules! step_metric {
 }
 
 step_metric!(
-    /// The loss scale of loss 0 after the last step, a factor; 1 before the first step.
-    LossScaleMetric, "Loss Scale", true, 0,
-    |_, last| last.and_then(|step| step.scale_after(0)).map_or(1.0, f64::from)
+    /// The loss scale of loss 0 after each step, a factor; 1 before the first step.
+    LossScaleMetric, "Loss Scale", true, 0, 1.0,
+    |step, _| step.scale_after(0).map(f64::from)
 );
 
 step_metric!(
-    /// The 2-norm of the true gradients at the last step, before clipping; infinite or NaN at a
-    /// skipped step, 0 before the first one and where nobody looks at the gradients.
-    GradNormMetric, "Grad Norm", false, 4,
-    |_, last| last.and_then(|step| step.grad_norm).unwrap_or(0.0)
+    /// The 2-norm of the true gradients at the last applied step, before clipping; 0 before the first
+    /// one and where nobody looks at the gradients.
+    ///
+    /// The norm of a skipped step, which is infinite or NaN, is not shown: it would stay in the
+    /// epoch's mean and in the bounds of the plot.
+    GradNormMetric, "Grad Norm", false, 4, 0.0,
+    |step, _| step.grad_norm.filter(|_| step.was_applied())
 );
 
 step_metric!(
     /// The number of steps skipped since training began.
-    SkippedStepsMetric, "Skipped Steps", false, 0,
-    |monitor, _| monitor.skipped() as f64
+    SkippedStepsMetric, "Skipped Steps", false, 0, 0.0,
+    |_, skipped| Some(skipped as f64)
 );

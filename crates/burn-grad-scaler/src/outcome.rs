@@ -1,4 +1,5 @@
 use core::fmt;
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use crate::{NonFinite, ScaleUpdate};
@@ -82,9 +83,15 @@ pub struct StepMonitor {
     shared: Arc<Mutex<Totals>>,
 }
 
+/// How many steps are remembered: metrics of Burn's `Learner` run up to three behind training.
+const RECENT: usize = 4;
+
 #[derive(Debug, Default)]
 struct Totals {
-    last: Option<StepOutcome>,
+    /// The last steps, oldest first, each with the number of steps skipped up to it.
+    recent: VecDeque<(StepOutcome, u64)>,
+    /// The steps recorded by this process, those without gradients too.
+    recorded: u64,
     applied: u64,
     skipped: u64,
 }
@@ -92,7 +99,7 @@ struct Totals {
 impl StepMonitor {
     /// The last step, if there was one.
     pub fn last(&self) -> Option<StepOutcome> {
-        self.lock().last.clone()
+        self.lock().recent.back().map(|(last, _)| last.clone())
     }
 
     /// The number of steps that updated parameters.
@@ -105,6 +112,24 @@ impl StepMonitor {
         self.lock().skipped
     }
 
+    /// How many steps there were, for [`StepMonitor::follow`] to begin after them.
+    #[cfg(feature = "train")]
+    pub(crate) fn recorded(&self) -> u64 {
+        self.lock().recorded
+    }
+
+    /// The first step after the one numbered `seen`, and the steps skipped up to it; moves `seen`
+    /// there. Steps that are no longer remembered are passed over.
+    #[cfg(feature = "train")]
+    pub(crate) fn follow(&self, seen: &mut u64) -> Option<(StepOutcome, u64)> {
+        let totals = self.lock();
+        let oldest = totals.recorded - totals.recent.len() as u64;
+        let next = (*seen).max(oldest);
+        let step = totals.recent.get((next - oldest) as usize)?.clone();
+        *seen = next + 1;
+        Some(step)
+    }
+
     pub(crate) fn record(&self, outcome: StepOutcome) {
         let mut totals = self.lock();
         match outcome.status {
@@ -112,15 +137,19 @@ impl StepMonitor {
             StepStatus::Skipped => totals.skipped += 1,
             StepStatus::NoGradients => {}
         }
-        totals.last = Some(outcome);
+        totals.recorded += 1;
+        if totals.recent.len() == RECENT {
+            totals.recent.pop_front();
+        }
+        let skipped = totals.skipped;
+        totals.recent.push_back((outcome, skipped));
     }
 
     pub(crate) fn restore(&self, applied: u64, skipped: u64) {
-        *self.lock() = Totals {
-            last: None,
-            applied,
-            skipped,
-        };
+        let mut totals = self.lock();
+        totals.recent.clear();
+        totals.applied = applied;
+        totals.skipped = skipped;
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Totals> {

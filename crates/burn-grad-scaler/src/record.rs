@@ -13,6 +13,14 @@ use crate::{LossScale, LossScaleError};
 ///
 /// Saved in full precision whatever the recorder's settings are: a resumed run continues bit by
 /// bit. Independent of the model's record, which a project without this crate can load.
+///
+/// # Checkpoints of Burn's Learner
+///
+/// With a recorder in full precision, such as `DefaultRecorder`, a resumed training is the one that
+/// was never interrupted, bit by bit. `CompactRecorder` rounds the model's record to f16: the first
+/// forward after a resume sees rounded parameters, and their exact values are back with the first
+/// applied step. BatchNorm's running statistics go on from the rounded ones. Outside of the Learner
+/// [`AmpOptimizer::restore_model`](crate::AmpOptimizer::restore_model) avoids both.
 #[derive(Debug, Clone)]
 pub struct AmpRecord<R> {
     pub(crate) state: AmpState,

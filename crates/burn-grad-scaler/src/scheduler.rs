@@ -11,6 +11,9 @@ use crate::StepMonitor;
 /// the inner scheduler only if no step was skipped since the last call, and otherwise answers with
 /// the learning rate it answered before.
 ///
+/// With gradient accumulation the `Learner` asks at every micro-batch, and so the schedule advances;
+/// a skipped step holds one micro-batch, the first after it.
+///
 /// # Example
 ///
 /// ```

@@ -1,0 +1,63 @@
+//! Burn's `Learner` trains an unmodified `TrainStep` in mixed precision.
+//!
+//! The Learner's worker, dataloader and checkpoint threads see the settings of the device, not the
+//! scopes of the thread that launched it. So these tests put settings in force on the device, one
+//! test at a time.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod accumulation;
+mod by_hand;
+mod checkpoints;
+mod data;
+mod launch;
+mod model;
+mod schedule;
+mod several_devices;
+mod single_device;
+
+use std::sync::{Mutex, MutexGuard};
+
+use burn::prelude::DeviceOps;
+use burn::tensor::backend::{Backend, BackendTypes, DeviceId};
+use burn_amp::{Amp, AmpConfig, LossScaling, OptLevel};
+use support::Mixed;
+
+type Device = <Mixed as BackendTypes>::Device;
+
+const LEVELS: [OptLevel; 2] = [OptLevel::O1, OptLevel::O2];
+
+/// Keeps the other tests away from the device until it is dropped.
+fn device_to_myself() -> MutexGuard<'static, ()> {
+    static DEVICE: Mutex<()> = Mutex::new(());
+    DEVICE.lock().unwrap_or_else(|failed| failed.into_inner())
+}
+
+/// The devices of a multi-device strategy: two if there are two, otherwise one twice.
+///
+/// One device twice is still two workers with half the data each.
+fn two_devices() -> Vec<Device> {
+    let main = Device::default();
+    let family = main.to_id().type_id;
+    let second = match Mixed::device_count(family) {
+        0 | 1 => main.clone(),
+        _ => Device::from_id(DeviceId::new(family, 1)),
+    };
+    vec![main, second]
+}
+
+/// f16 with a dynamic scale.
+fn dynamic(level: OptLevel) -> Amp {
+    AmpConfig::new(level)
+        .init_all::<Mixed>(&two_devices())
+        .unwrap()
+}
+
+/// f16 with a constant scale, so that a run without the overflow has the same one.
+fn constant(level: OptLevel) -> Amp {
+    AmpConfig::new(level)
+        .with_loss_scale(LossScaling::Static(128.0))
+        .init_all::<Mixed>(&two_devices())
+        .unwrap()
+}
