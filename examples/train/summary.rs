@@ -54,7 +54,10 @@ impl fmt::Display for Summary {
             "training loss   {first:.4} in epoch 1, {last:.4} in epoch {epochs}"
         )?;
         if self.diverged {
-            writeln!(f, "                diverged: the last loss is not finite")?;
+            writeln!(
+                f,
+                "                diverged: the loss or a weight is not finite"
+            )?;
         }
         writeln!(
             f,
@@ -70,5 +73,61 @@ impl fmt::Display for Summary {
         writeln!(f, "weights         {}", self.dtypes.weights)?;
         writeln!(f, "activations     {}", self.dtypes.activations)?;
         writeln!(f, "gradients       {}", self.dtypes.gradients)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn summary() -> Summary {
+        Summary {
+            backend: "b".to_string(),
+            device: "d".to_string(),
+            data: "digits".to_string(),
+            level: OptLevel::O3,
+            half: HalfDType::F16,
+            train: 40,
+            test: 8,
+            correct: 7,
+            losses: vec![2.0, f32::NAN],
+            diverged: true,
+            time: Duration::from_millis(1250),
+            casts: CastCount { made: 3, saved: 4 },
+            dtypes: Dtypes::default(),
+        }
+    }
+
+    #[test]
+    fn a_training_that_diverged_says_so() {
+        let text = summary().to_string();
+        assert!(
+            text.contains("\n                diverged: the loss or a weight is not finite\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains("2.0000 in epoch 1, NaN in epoch 2\n"),
+            "{text}"
+        );
+        let finite = Summary {
+            diverged: false,
+            ..summary()
+        };
+        assert!(!finite.to_string().contains("diverged"));
+    }
+
+    #[test]
+    fn o0_has_no_half_dtype() {
+        let o0 = Summary {
+            level: OptLevel::O0,
+            ..summary()
+        };
+        assert!(o0.to_string().contains("half dtype      none\n"));
+        assert!(summary().to_string().contains("half dtype      f16\n"));
+        assert!(
+            summary()
+                .to_string()
+                .contains("test accuracy   87.50% (7 of 8)\n")
+        );
     }
 }
