@@ -40,10 +40,8 @@ fn device_to_myself() -> MutexGuard<'static, ()> {
 fn two_devices() -> Vec<Device> {
     let main = Device::default();
     let family = main.to_id().type_id;
-    let second = match Mixed::device_count(family) {
-        0 | 1 => main.clone(),
-        _ => Device::from_id(DeviceId::new(family, 1)),
-    };
+    let index = u8::from(Mixed::device_count(family) > 1);
+    let second = Device::from_id(DeviceId::new(family, index.into()));
     vec![main, second]
 }
 
