@@ -26,6 +26,8 @@ static TRAIN: LazyLock<PathBuf> = LazyLock::new(|| {
             "--profile",
             profile,
         ])
+        // The features of this test, or every dependency would be built again for others.
+        .args(cfg!(feature = "train").then_some("--features=train"))
         .arg("--target-dir")
         .arg(target)
         .current_dir(env!("CARGO_MANIFEST_DIR"))
@@ -149,11 +151,13 @@ fn o2_keeps_only_norm_layers_in_f32() {
 
 /// How well it learns is not promised: f16 without loss scale and masters is known to be poor.
 #[test]
-fn o3_is_all_half_and_ends_orderly() {
+fn o3_is_all_half_but_for_running_statistics_and_ends_orderly() {
     for half in ["f16", "bf16"] {
         let summary = short("O3", half);
-        let activations = format!("{half} (conv1, norm1, conv2, norm2, linear), f32 (loss)");
-        dtypes(&summary, half, &activations, half);
+        let layers = format!("{half} (conv1, norm1, conv2, norm2, linear)");
+        let weights = format!("{layers}, f32 (norm1, norm2)");
+        let activations = format!("{layers}, f32 (loss)");
+        dtypes(&summary, &weights, &activations, "f32");
     }
 }
 
@@ -286,4 +290,57 @@ fn bad_data_is_refused() {
 
     fs::remove_file(folder.0.join("t10k-labels-idx1-ubyte")).unwrap();
     refused(&folder.args(), &["t10k-labels-idx1-ubyte", "no file"]);
+}
+
+#[test]
+fn a_training_that_stopped_resumes_as_if_it_never_had() {
+    for level in ["O1", "O2"] {
+        let dir = tempfile_dir(&format!("resume-{level}"));
+        let dir_arg = dir.to_str().unwrap();
+        let flags = [
+            "--fp16",
+            "--fp16-opt-level",
+            level,
+            "--epochs",
+            "3",
+            "--save",
+            dir_arg,
+        ];
+        let straight = summary(&flags);
+        // As if it had been stopped after the second epoch: the checkpoint of that time.
+        fs::remove_dir_all(&dir).unwrap();
+        let mut child = Command::new(&*TRAIN)
+            .args(flags)
+            .stderr(std::process::Stdio::null())
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        while !dir.join("progress.json").exists() {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let resumed = summary(&[&flags[..], &["--resume"]].concat());
+        for title in ["training loss", "test accuracy", "loss scale", "steps"] {
+            assert_eq!(
+                line(&resumed, title),
+                line(&straight, title),
+                "{level}: {title}"
+            );
+        }
+        refused(
+            &[&flags[..], &["--resume", "--seed", "5"]].concat(),
+            &["progress.json", "--seed 1", "this one has 5"],
+        );
+        fs::write(dir.join("progress.json"), "{").unwrap();
+        refused(&[&flags[..], &["--resume"]].concat(), &["progress.json"]);
+        fs::remove_dir_all(&dir).unwrap();
+    }
+}
+
+/// A directory of this test run's own, which does not exist yet.
+fn tempfile_dir(name: &str) -> PathBuf {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&dir);
+    dir
 }

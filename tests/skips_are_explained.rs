@@ -112,6 +112,7 @@ fn at_the_floor_training_goes_on_silently_if_asked_to() {
 
 #[test]
 fn at_the_floor_training_stops_with_an_error_if_asked_to() {
+    let _turn = TURN.lock().unwrap_or_else(|e| e.into_inner());
     let rule = LossScaleConfig::default()
         .with_init(1.0)
         .with_at_floor(AtFloorPolicy::Error);

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use burn_amp::{AmpError, HalfDType, OptLevel};
+use burn_amp::{AmpError, HalfDType, LossScaling, OptLevel};
 use lexopt::{Arg, Parser, ValueExt};
 use thiserror::Error;
 
@@ -20,6 +20,8 @@ Precision
                            O2: half weights, norm layers in f32. O3: all half.
                            Needs --fp16; also spelled --fp16_opt_level. [default: O1]
   --half DTYPE             the half dtype, f16 or bf16. Needs --fp16. [default: f16]
+  --loss-scale SCALE       dynamic, or a number above 0. Needs --fp16.
+                           [default: dynamic for O1 and O2 in f16, otherwise 1]
 
 Training
   --data DIR               train on the IDX files in DIR (MNIST: train-images-idx3-ubyte,
@@ -31,6 +33,11 @@ Training
   --lr RATE                peak of Adam's learning rate, which falls to 0 along a half cosine;
                            above 0, at most 1 [default: 0.003]
   --seed N                 seed of the weights and of the order of samples [default: 1]
+
+Checkpoints
+  --save DIR               keep a checkpoint in DIR, written anew after every epoch
+  --resume                 continue from the checkpoint in the --save directory: the result is that
+                           of a training that never stopped, bit by bit
 
   --help, -h               show this text
 
@@ -50,6 +57,8 @@ pub enum Command {
 pub struct Options {
     pub level: OptLevel,
     pub half: HalfDType,
+    /// `None` for the level's own.
+    pub loss_scale: Option<LossScaling>,
     /// A directory of IDX files; `None` for the embedded digits.
     pub data: Option<PathBuf>,
     /// At least 1.
@@ -59,6 +68,10 @@ pub struct Options {
     /// In (0, 1].
     pub lr: f64,
     pub seed: u64,
+    /// The directory of the checkpoint.
+    pub save: Option<PathBuf>,
+    /// Needs `save`.
+    pub resume: bool,
 }
 
 impl Default for Options {
@@ -66,11 +79,14 @@ impl Default for Options {
         Options {
             level: OptLevel::O0,
             half: HalfDType::F16,
+            loss_scale: None,
             data: None,
             epochs: 15,
             batch_size: 64,
             lr: 3e-3,
             seed: 1,
+            save: None,
+            resume: false,
         }
     }
 }
@@ -94,10 +110,13 @@ pub enum CliError {
     },
     #[error("{flag} has no effect without --fp16: add --fp16, or leave {flag} out to train in f32")]
     NeedsFp16 { flag: &'static str },
+    #[error("--resume needs --save DIR: the directory that holds the checkpoint")]
+    ResumeNeedsSave,
 }
 
 const LEVEL: &str = "--fp16-opt-level";
 const HALF: &str = "--half";
+const LOSS_SCALE: &str = "--loss-scale";
 
 /// Reads the arguments that follow the program's name.
 pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, CliError> {
@@ -111,6 +130,11 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, CliErr
                 level = Some(precision(&mut parser, LEVEL)?);
             }
             Arg::Long("half") => half = Some(precision(&mut parser, HALF)?),
+            Arg::Long("loss-scale") => {
+                options.loss_scale = Some(precision(&mut parser, LOSS_SCALE)?);
+            }
+            Arg::Long("save") => options.save = Some(parser.value()?.into()),
+            Arg::Long("resume") => options.resume = true,
             Arg::Long("data") => options.data = Some(parser.value()?.into()),
             Arg::Long("epochs") => {
                 let in_range = |epochs: &usize| (1..=10_000).contains(epochs);
@@ -142,10 +166,17 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, CliErr
             _ => return Err(arg.unexpected().into()),
         }
     }
-    for (flag, given) in [(LEVEL, level.is_some()), (HALF, half.is_some())] {
+    for (flag, given) in [
+        (LEVEL, level.is_some()),
+        (HALF, half.is_some()),
+        (LOSS_SCALE, options.loss_scale.is_some()),
+    ] {
         if given && !fp16 {
             return Err(CliError::NeedsFp16 { flag });
         }
+    }
+    if options.resume && options.save.is_none() {
+        return Err(CliError::ResumeNeedsSave);
     }
     if fp16 {
         options.level = level.unwrap_or_default();
@@ -229,16 +260,22 @@ mod tests {
 
     #[test]
     fn every_other_flag_is_read() {
-        let read = options("--data some/dir --epochs 3 --batch-size=7 --lr 0.5 --seed 9");
+        let read = options(
+            "--data some/dir --epochs 3 --batch-size=7 --lr 0.5 --seed 9 --save kept --resume",
+        );
         let expected = Options {
             data: Some("some/dir".into()),
             epochs: 3,
             batch_size: 7,
             lr: 0.5,
             seed: 9,
+            save: Some("kept".into()),
+            resume: true,
             ..Options::default()
         };
         assert_eq!(read, expected);
+        let scaled = options("--fp16 --loss-scale 128");
+        assert_eq!(scaled.loss_scale, Some(LossScaling::Static(128.0)));
     }
 
     #[test]
@@ -257,6 +294,15 @@ mod tests {
                 "--fp16-opt-level O2",
                 &["--fp16-opt-level has no effect without --fp16"],
             ),
+            (
+                "--fp16 --loss-scale 0",
+                &["--loss-scale", "\"0\"", "above 0"],
+            ),
+            (
+                "--loss-scale dynamic",
+                &["--loss-scale has no effect without --fp16"],
+            ),
+            ("--resume", &["--resume needs --save"]),
             ("--half bf16", &["--half has no effect without --fp16"]),
             ("--epochs 0", &["--epochs", "\"0\"", "from 1 to 10000"]),
             ("--epochs many", &["--epochs", "\"many\""]),
@@ -292,6 +338,10 @@ mod tests {
         for (flag, default) in [
             ("--fp16-opt-level", OptLevel::default().to_string()),
             ("--half", half.to_string()),
+            (
+                "--loss-scale",
+                "dynamic for O1 and O2 in f16, otherwise 1".to_string(),
+            ),
             (
                 "--data",
                 "the embedded 1797 UCI digits, a fifth of them for testing".to_string(),

@@ -1,6 +1,7 @@
 //! Trains a small network on handwritten digits, at any opt level:
 //! `cargo run --release --example train -- --fp16 --fp16-opt-level O1`
 
+mod checkpoint;
 mod cli;
 #[path = "../data_sets/mod.rs"]
 mod data_sets;
@@ -16,14 +17,16 @@ use std::time::Instant;
 
 use burn::backend::{Autodiff, Flex};
 use burn::tensor::backend::{Backend, BackendTypes};
-use burn_amp::{AmpConfig, AmpError, MixedPrecision, measure};
+use burn_amp::{AmpConfig, AmpError, LossScaling, MixedPrecision, measure};
 use thiserror::Error;
 
+use checkpoint::{Checkpoint, CheckpointError};
 use cli::{CliError, Command, Options};
 use data_sets::{CLASSES, DataError, digits, idx};
 use dtypes::Dtypes;
 use model::Cnn;
 use summary::Summary;
+use training::Trained;
 
 /// The one line that a program changes for mixed precision.
 type B = MixedPrecision<Autodiff<Flex>>;
@@ -35,6 +38,7 @@ enum TrainError {
     Cli(#[from] CliError),
     Data(#[from] DataError),
     Amp(#[from] AmpError),
+    Checkpoint(#[from] CheckpointError),
     Output(#[from] io::Error),
 }
 
@@ -63,26 +67,38 @@ fn train(options: Options) -> Result<Summary, TrainError> {
     };
     let device = <B as BackendTypes>::Device::default();
     B::seed(&device, options.seed);
-    let amp = AmpConfig::new(options.level)
-        .with_half(options.half)
-        .init::<B>(&device)?;
-    let model = amp.cast_model(Cnn::<B>::new(
-        data.train.height,
-        data.train.width,
-        CLASSES,
-        &device,
-    ));
+    let mut config = AmpConfig::new(options.level).with_half(options.half);
+    if let Some(loss_scale) = options.loss_scale {
+        config = config.with_loss_scale(loss_scale);
+    }
+    let amp = config.init::<B>(&device)?;
+    let model = Cnn::<B>::new(data.train.height, data.train.width, CLASSES, &device);
+    let mut trained = Trained::new(amp.cast_model(model), &amp);
+    let checkpoint = options
+        .save
+        .as_ref()
+        .map(|dir| Checkpoint::new(dir, &options, &data));
+    if let Some(checkpoint) = checkpoint.as_ref().filter(|_| options.resume) {
+        trained = checkpoint.load(trained, &device)?;
+    }
 
     let start = Instant::now();
-    let ((trained, correct), casts) = measure(|| {
-        let trained = training::train(model, &amp, &data.train, &options, &device);
+    let (result, casts) = measure(|| {
+        let save = |trained: &Trained<B>| match &checkpoint {
+            Some(checkpoint) => checkpoint.save(trained),
+            None => Ok(()),
+        };
+        let trained = training::train(trained, &data.train, &options, &device, save)?;
         let correct = training::count_correct(&trained.model, &data.test, &device);
-        (trained, correct)
+        Ok::<_, CheckpointError>((trained, correct))
     });
+    let (trained, correct) = result?;
     let time = start.elapsed();
 
     let batch: Vec<usize> = (0..data.train.len().min(options.batch_size)).collect();
     let (images, labels) = data.train.batch(&batch, &device);
+    let dtypes = Dtypes::of(&trained.model, images, labels);
+    let steps = trained.optimizer.monitor();
     Ok(Summary {
         backend: B::name(&device),
         device: format!("{device:?}"),
@@ -92,10 +108,12 @@ fn train(options: Options) -> Result<Summary, TrainError> {
         train: data.train.len(),
         test: data.test.len(),
         correct,
-        losses: trained.losses,
-        diverged: trained.diverged,
+        progress: trained.progress,
+        dynamic: amp.config().loss_scale() == LossScaling::Dynamic,
+        applied: steps.applied(),
+        skipped: steps.skipped(),
         time,
         casts,
-        dtypes: Dtypes::of(&trained.model, images, labels),
+        dtypes,
     })
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 use burn_amp::{CastCount, HalfDType, OptLevel};
 
 use crate::dtypes::Dtypes;
+use crate::training::Progress;
 
 /// What a training came to.
 #[derive(Debug)]
@@ -18,9 +19,13 @@ pub struct Summary {
     pub test: usize,
     /// Number of test samples that the model names rightly.
     pub correct: usize,
-    /// The mean loss of each epoch, never empty.
-    pub losses: Vec<f32>,
-    pub diverged: bool,
+    /// With at least one epoch.
+    pub progress: Progress,
+    /// Whether the loss scale was dynamic.
+    pub dynamic: bool,
+    /// Optimizer steps.
+    pub applied: u64,
+    pub skipped: u64,
     /// Of training and test, without reading the data.
     pub time: Duration,
     /// Of training and test.
@@ -31,9 +36,9 @@ pub struct Summary {
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (epochs, first, last) = (
-            self.losses.len(),
-            self.losses[0],
-            self.losses[self.losses.len() - 1],
+            self.progress.losses.len(),
+            self.progress.losses[0],
+            self.progress.losses[self.progress.losses.len() - 1],
         );
         let half = match self.level {
             OptLevel::O0 => "none".to_string(),
@@ -53,12 +58,23 @@ impl fmt::Display for Summary {
             f,
             "training loss   {first:.4} in epoch 1, {last:.4} in epoch {epochs}"
         )?;
-        if self.diverged {
+        if self.progress.diverged {
             writeln!(
                 f,
                 "                diverged: the loss or a weight is not finite"
             )?;
         }
+        let kind = if self.dynamic { "dynamic" } else { "static" };
+        writeln!(
+            f,
+            "loss scale      {kind}: {}",
+            course(&self.progress.scales)
+        )?;
+        writeln!(
+            f,
+            "steps           {} applied, {} skipped",
+            self.applied, self.skipped
+        )?;
         writeln!(
             f,
             "test accuracy   {accuracy:.2}% ({} of {})",
@@ -76,6 +92,24 @@ impl fmt::Display for Summary {
     }
 }
 
+/// The course of a loss scale: where it was at first, at last, and at up to four points between.
+fn course(scales: &[(usize, f32)]) -> String {
+    const SHOWN: usize = 6;
+    let point = |(step, scale): &(usize, f32)| match step {
+        0 => format!("{scale}"),
+        _ => format!("{scale} from step {step}"),
+    };
+    let mut points: Vec<String> = scales.iter().map(point).collect();
+    if points.len() > SHOWN {
+        let hidden = points.len() - SHOWN;
+        points.splice(
+            SHOWN / 2..SHOWN / 2 + hidden,
+            [format!("({hidden} more changes)")],
+        );
+    }
+    points.join(", ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -90,8 +124,14 @@ mod tests {
             train: 40,
             test: 8,
             correct: 7,
-            losses: vec![2.0, f32::NAN],
-            diverged: true,
+            progress: Progress {
+                losses: vec![2.0, f32::NAN],
+                scales: vec![(0, 65536.0), (3, 32768.0)],
+                diverged: true,
+            },
+            dynamic: true,
+            applied: 5,
+            skipped: 1,
             time: Duration::from_millis(1250),
             casts: CastCount { made: 3, saved: 4 },
             dtypes: Dtypes::default(),
@@ -109,11 +149,28 @@ mod tests {
             text.contains("2.0000 in epoch 1, NaN in epoch 2\n"),
             "{text}"
         );
-        let finite = Summary {
-            diverged: false,
-            ..summary()
-        };
+        let mut finite = summary();
+        finite.progress.diverged = false;
         assert!(!finite.to_string().contains("diverged"));
+    }
+
+    #[test]
+    fn the_course_of_the_scale_and_the_skips_are_told() {
+        let text = summary().to_string();
+        assert!(
+            text.contains("loss scale      dynamic: 65536, 32768 from step 3\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains("steps           5 applied, 1 skipped\n"),
+            "{text}"
+        );
+        let long: Vec<(usize, f32)> = (0..20).map(|i| (i, i as f32 + 1.0)).collect();
+        assert_eq!(
+            course(&long),
+            "1, 2 from step 1, 3 from step 2, (14 more changes), 18 from step 17, \
+             19 from step 18, 20 from step 19"
+        );
     }
 
     #[test]

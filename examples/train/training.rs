@@ -2,73 +2,113 @@ use std::io::{self, Write};
 
 use burn::module::{AutodiffModule, Module, ModuleVisitor, Param};
 use burn::nn::loss::CrossEntropyLossConfig;
+use burn::optim::adaptor::OptimizerAdaptor;
 use burn::optim::{AdamConfig, GradientsParams, Optimizer};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::cast::ToElement;
 use burn::tensor::{ElementConversion, Int, Tensor};
-use burn_amp::Amp;
+use burn_amp::{Amp, AmpOptimizer};
 use indicatif::{ProgressBar, ProgressStyle};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
+use serde::{Deserialize, Serialize};
 
 use crate::cli::Options;
 use crate::data_sets::Samples;
 use crate::model::Cnn;
 
-/// What training made of a model.
-pub struct Trained<B: Backend> {
+/// Adam, wrapped for mixed precision.
+pub type Adam<B> = AmpOptimizer<OptimizerAdaptor<burn::optim::Adam, Cnn<B>, B>, B>;
+
+/// A training that has come to the end of an epoch.
+pub struct Trained<B: AutodiffBackend> {
     pub model: Cnn<B>,
-    /// The mean loss of each epoch, never empty.
+    pub optimizer: Adam<B>,
+    pub progress: Progress,
+}
+
+/// How far a training has come.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Progress {
+    /// The mean loss of each epoch so far.
     pub losses: Vec<f32>,
+    /// Each loss scale with the number of the step, from 0, that was the first to use it.
+    pub scales: Vec<(usize, f32)>,
     /// After the last epoch the loss or a weight was not finite: training stopped there.
     pub diverged: bool,
 }
 
-/// Trains a model with Adam, in as many epochs as the options say.
-pub fn train<B: AutodiffBackend>(
-    mut model: Cnn<B>,
-    amp: &Amp,
+impl<B: AutodiffBackend> Trained<B> {
+    /// A training that has not begun.
+    pub fn new(model: Cnn<B>, amp: &Amp) -> Self {
+        let optimizer = AmpOptimizer::new(AdamConfig::new().init(), amp);
+        Trained {
+            model,
+            progress: Progress {
+                scales: vec![(0, optimizer.loss_scale().scale())],
+                ..Progress::default()
+            },
+            optimizer,
+        }
+    }
+}
+
+/// Trains until as many epochs are done as the options say, and shows each finished one to `saved`.
+pub fn train<B: AutodiffBackend, E>(
+    mut trained: Trained<B>,
     samples: &Samples,
     options: &Options,
     device: &B::Device,
-) -> Trained<B> {
-    let mut optimizer = AdamConfig::new().init();
-    let mut order: Vec<usize> = (0..samples.len()).collect();
-    let mut rng = StdRng::seed_from_u64(options.seed);
-    let steps_per_epoch = order.len().div_ceil(options.batch_size);
+    mut saved: impl FnMut(&Trained<B>) -> Result<(), E>,
+) -> Result<Trained<B>, E> {
+    let steps_per_epoch = samples.len().div_ceil(options.batch_size);
     let steps = steps_per_epoch * options.epochs;
+    let done = trained.progress.losses.len();
     let bar = progress_bar(steps);
-    let (mut step, mut losses, mut diverged) = (0, Vec::new(), false);
+    bar.set_position((done * steps_per_epoch) as u64);
 
-    for epoch in 1..=options.epochs {
-        order.shuffle(&mut rng);
+    for epoch in done + 1..=options.epochs {
+        let mut order: Vec<usize> = (0..samples.len()).collect();
+        // Of each epoch by itself, so that a resumed training sees the order it would have seen.
+        order.shuffle(&mut StdRng::seed_from_u64(
+            options.seed ^ (epoch as u64) << 32,
+        ));
         let (mut sum, mut last) = (0.0, 0.0);
-        for positions in order.chunks(options.batch_size) {
+        for (i, positions) in order.chunks(options.batch_size).enumerate() {
             let (images, labels) = samples.batch(positions, device);
+            let step = (epoch - 1) * steps_per_epoch + i;
             let lr = learning_rate(options.lr, step, steps);
-            let loss = loss(model.forward(images), labels);
+            let loss = loss(trained.model.forward(images), labels);
             last = loss.clone().into_scalar().elem::<f32>();
             sum += last;
-            let grads = GradientsParams::from_grads(loss.backward(), &model);
-            model = amp.cast_model(optimizer.step(lr, model, grads));
-            step += 1;
+            let grads = GradientsParams::from_grads(loss.backward(), &trained.model);
+            trained.model = trained.optimizer.step(lr, trained.model, grads);
+            trained
+                .progress
+                .note_scale(step + 1, trained.optimizer.loss_scale().scale());
             bar.inc(1);
         }
         let mean = sum / steps_per_epoch as f32;
-        losses.push(mean);
+        trained.progress.losses.push(mean);
+        trained.progress.diverged = !last.is_finite() || !has_finite_weights(&trained.model);
         bar.set_message(format!("loss {mean:.4}"));
         bar.suspend(|| log_epoch(epoch, options.epochs, mean));
-        diverged = !last.is_finite() || !has_finite_weights(&model);
-        if diverged {
+        saved(&trained)?;
+        if trained.progress.diverged {
             break;
         }
     }
     bar.finish_and_clear();
-    Trained {
-        model,
-        losses,
-        diverged,
+    Ok(trained)
+}
+
+impl Progress {
+    fn note_scale(&mut self, step: usize, scale: f32) {
+        if self.scales.last().is_none_or(|(_, last)| *last != scale) {
+            self.scales.push((step, scale));
+        }
     }
 }
 
@@ -164,8 +204,11 @@ mod tests {
                 epochs: 3,
                 ..Options::default()
             };
-            let trained = train(model, &amp, &samples, &options, &device);
-            (trained.losses.len(), trained.diverged)
+            let start = Trained::new(model, &amp);
+            let progress = train(start, &samples, &options, &device, |_| Ok::<_, ()>(()))
+                .unwrap()
+                .progress;
+            (progress.losses.len(), progress.diverged)
         };
         // The one step of the first epoch starts from a finite loss: only the weights tell.
         assert_eq!(train(f64::NAN), (1, true));
