@@ -8,7 +8,6 @@ use std::hint::black_box;
 use burn::backend::Flex;
 use burn::tensor::{DType, Tensor, TensorPrimitive, backend::Backend};
 use burn_amp::{AmpConfig, MixedPrecision, OptLevel, scope, uninstall};
-use burn_backend::ops::{ActivationOps, FloatTensorOps};
 use criterion::{Criterion, criterion_group, criterion_main};
 
 type Decorated = MixedPrecision<Flex>;

@@ -622,6 +622,7 @@ fn pools<B: Backend>() -> Vec<Call<B>> {
 }
 
 /// Calls of the methods that create, move or cast float data: no rule, the input's dtype.
+#[expect(clippy::disallowed_methods, reason = "a cast that the user asks for")]
 pub fn moving<B: Backend>() -> Vec<Call<B>> {
     calls! {
         float_from_data() float [any(MATRIX).values(0), &Default::default()];
