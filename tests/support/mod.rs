@@ -4,6 +4,7 @@
 
 pub mod gradients;
 pub mod net;
+
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::sync::Once;

@@ -64,7 +64,7 @@ use crate::{
 /// let mut model: Linear<B> = amp.cast_model(LinearConfig::new(4, 1).init(&device));
 /// let mut optim = Fp16Optimizer::with_static_loss_scale(SgdConfig::new().init(), &amp, 128.0)?;
 ///
-/// let loss = model.forward(Tensor::ones([2, 4], &device)).mean();
+/// let loss = model.forward(Tensor::<B, 2>::ones([2, 4], &device)).mean();
 /// optim.backward(loss, &model);
 /// optim.clip_master_grads(1.0);
 /// model = optim.step(1e-3, model);

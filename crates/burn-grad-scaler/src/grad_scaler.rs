@@ -88,7 +88,7 @@ use crate::{
 /// let mut scaler = GradScaler::new(LossScaleConfig::torch())?;
 ///
 /// for _ in 0..3 {
-///     let loss = model.forward(Tensor::ones([2, 4], &device)).mean();
+///     let loss = model.forward(Tensor::<B, 2>::ones([2, 4], &device)).mean();
 ///     let grads = scaler.scale(loss).backward(&model);
 ///     let mut grads = scaler.unscale(&model, grads); // only to clip or to log
 ///     grads.clip_norm(&model, 1.0);

@@ -75,7 +75,7 @@ use crate::{
 /// let mut model: Linear<B> = amp.cast_model(LinearConfig::new(4, 2).init(&device));
 /// let mut optim = AmpOptimizer::new(AdamConfig::new().init(), &amp);
 ///
-/// let loss = model.forward(Tensor::ones([1, 4], &device)).mean();
+/// let loss = model.forward(Tensor::<B, 2>::ones([1, 4], &device)).mean();
 /// let grads = GradientsParams::from_grads(loss.backward(), &model);
 /// model = optim.step(1e-3, model, grads);
 /// assert!(optim.last_step().is_some_and(|step| step.was_applied()));

@@ -45,9 +45,11 @@ impl<B: AutodiffBackend> ScaledLoss<B> {
     /// # use burn_grad_scaler::{GradScaler, LossScaleConfig};
     /// # let device = Default::default();
     /// # let scaler = GradScaler::new(LossScaleConfig::torch())?;
-    /// let first: Linear<Autodiff<Flex>> = LinearConfig::new(4, 3).init(&device);
-    /// let second: Linear<Autodiff<Flex>> = LinearConfig::new(3, 1).init(&device);
-    /// let loss = second.forward(first.forward(Tensor::ones([2, 4], &device))).mean();
+    /// type B = Autodiff<Flex>;
+    ///
+    /// let first: Linear<B> = LinearConfig::new(4, 3).init(&device);
+    /// let second: Linear<B> = LinearConfig::new(3, 1).init(&device);
+    /// let loss = second.forward(first.forward(Tensor::<B, 2>::ones([2, 4], &device))).mean();
     ///
     /// let mut grads = scaler.scale(loss).backward_shared();
     /// let (of_first, of_second) = (grads.of(&first), grads.of(&second));
@@ -91,11 +93,12 @@ impl<B: AutodiffBackend> ScaledBackward<B> {
 /// # use burn::{backend::{Autodiff, Flex}, nn::{Linear, LinearConfig}, tensor::Tensor};
 /// # use burn::optim::{Optimizer, SgdConfig};
 /// # use burn_grad_scaler::{GradScaler, LossScaleConfig};
+/// # type B = Autodiff<Flex>;
 /// # let device = Default::default();
 /// # let scaler = GradScaler::new(LossScaleConfig::torch()).unwrap();
-/// # let model: Linear<Autodiff<Flex>> = LinearConfig::new(4, 1).init(&device);
-/// # let mut optim = SgdConfig::new().init::<Autodiff<Flex>, Linear<Autodiff<Flex>>>();
-/// # let loss = model.forward(Tensor::ones([2, 4], &device)).mean();
+/// # let model: Linear<B> = LinearConfig::new(4, 1).init(&device);
+/// # let mut optim = SgdConfig::new().init::<B, Linear<B>>();
+/// # let loss = model.forward(Tensor::<B, 2>::ones([2, 4], &device)).mean();
 /// let grads = scaler.scale(loss).backward(&model);
 /// let model = optim.step(1e-3, model, grads); // not a GradientsParams
 /// ```

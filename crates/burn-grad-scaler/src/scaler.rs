@@ -112,18 +112,18 @@ impl Scaler {
     /// # Example: two networks that skip together
     ///
     /// ```no_run
-    /// # use burn::{optim::{GradientsParams, SgdConfig}, nn::Linear, tensor::backend::AutodiffBackend};
+    /// # use burn::{optim::GradientsParams, nn::Linear, tensor::backend::AutodiffBackend};
     /// # use burn_grad_scaler::{AmpOptimizer, Scaler};
-    /// # fn step<B: AutodiffBackend, O>(scaler: Scaler, gen: Linear<B>, disc: Linear<B>,
-    /// #     gen_grads: GradientsParams, disc_grads: GradientsParams,
-    /// #     mut gen_optim: AmpOptimizer<O, B>, mut disc_optim: AmpOptimizer<O, B>)
+    /// # fn step<B: AutodiffBackend, O>(scaler: Scaler, net: Linear<B>, disc: Linear<B>,
+    /// #     net_grads: GradientsParams, disc_grads: GradientsParams,
+    /// #     mut net_optim: AmpOptimizer<O, B>, mut disc_optim: AmpOptimizer<O, B>)
     /// # where O: burn::optim::Optimizer<Linear<B>, B> {
     /// let verdict = scaler
     ///     .inspect::<B>()
-    ///     .gradients(0, &gen, &gen_grads)
+    ///     .gradients(0, &net, &net_grads)
     ///     .gradients(1, &disc, &disc_grads)
     ///     .judge();
-    /// let gen = gen_optim.step_with(&verdict, &[0, 1], 1e-3, gen, gen_grads);
+    /// let net = net_optim.step_with(&verdict, &[0, 1], 1e-3, net, net_grads);
     /// let disc = disc_optim.step_with(&verdict, &[0, 1], 1e-3, disc, disc_grads);
     /// # }
     /// ```
