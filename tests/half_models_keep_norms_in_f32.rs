@@ -222,7 +222,7 @@ fn a_loaded_record_is_cast_again() {
     let amp = amp(OptLevel::O2, HalfDType::F16);
     let trained = amp.cast_model::<Mixed, _>(model());
     let record = trained.clone().into_record();
-    let loaded = amp.load_record::<Mixed, _>(model(), record);
+    let loaded = amp.cast_model::<Mixed, _>(model()).load_record(record);
     assert_eq!(parameters(&loaded), parameters(&trained));
 }
 
@@ -234,7 +234,7 @@ fn a_record_from_a_file_is_cast_again() {
     let recorder = BinBytesRecorder::<FullPrecisionSettings>::default();
     let bytes = Recorder::<Mixed>::record(&recorder, trained.clone().into_record(), ()).unwrap();
     let record = Recorder::<Mixed>::load(&recorder, bytes, &Default::default()).unwrap();
-    let loaded = amp.load_record::<Mixed, Model<Mixed>>(model(), record);
+    let loaded = amp.cast_model::<Mixed, _>(model()).load_record(record);
     assert_eq!(parameters(&loaded), parameters(&trained));
 }
 
