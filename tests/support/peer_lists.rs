@@ -1,7 +1,7 @@
 //! What torch.amp (its CUDA list) and Apex O1 do with the operations of the table.
 //!
-//! Read from torch/amp/autocast_mode.h and apex/amp/lists: an operation that a system does not
-//! list runs there in the dtype of its input, or is promoted by the framework.
+//! An operation that a system does not list runs there in the dtype of its input, or is promoted by
+//! the framework.
 
 use burn_amp::{CastRule, Op};
 
@@ -232,7 +232,7 @@ const REASONS: &[(&[&str], &str)] = &[
     ),
     (
         &["rfft", "irfft"],
-        "Burn's GPU backends have no half kernels for it; cuFFT's take only powers of two",
+        "Burn's GPU backends have no half kernels for it",
     ),
     (
         &["float_add", "float_sub", "float_mul", "float_div"],
