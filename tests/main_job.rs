@@ -161,6 +161,21 @@ fn o3_is_all_half_but_for_running_statistics_and_ends_orderly() {
     }
 }
 
+/// f16 weights without masters leave its range at this learning rate.
+#[test]
+fn a_training_that_diverges_says_so_and_is_no_error() {
+    let args = [
+        "--fp16",
+        "--fp16-opt-level",
+        "O3",
+        "--lr",
+        "1",
+        "--epochs",
+        "3",
+    ];
+    assert!(summary(&args).contains("diverged: "));
+}
+
 #[test]
 fn a_seed_gives_the_same_training_again() {
     let train = |seed| {
