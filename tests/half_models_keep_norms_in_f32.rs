@@ -149,12 +149,20 @@ fn o2_keeps_every_norm_layer_and_its_running_statistics_in_f32() {
     }
 }
 
+/// Running statistics stay in f32 at every level.
+fn all_parameters(half: HalfDType) -> impl Fn(&str) -> DType {
+    move |path| match path.contains("running_") {
+        true => DType::F32,
+        false => half.dtype(),
+    }
+}
+
 #[test]
-fn o3_makes_everything_half() {
+fn o3_makes_every_parameter_half_and_leaves_running_statistics_in_f32() {
     let model = model();
     for half in HALVES {
         let cast = amp(OptLevel::O3, half).cast_model::<Mixed, _>(model.clone());
-        assert_dtypes(&model, &cast, |_| half.dtype());
+        assert_dtypes(&model, &cast, all_parameters(half));
     }
 }
 
@@ -194,9 +202,8 @@ fn the_set_of_modules_that_stay_can_be_edited() {
         .with_keep_batchnorm_fp32(false)
         .build()
         .unwrap();
-    assert_dtypes(&model, &all.cast_model::<Mixed, _>(model.clone()), |_| {
-        DType::F16
-    });
+    let cast = all.cast_model::<Mixed, _>(model.clone());
+    assert_dtypes(&model, &cast, all_parameters(HalfDType::F16));
 
     let full = AmpConfig::new(OptLevel::O2)
         .with_cast_model_type(ModelType::F32)
