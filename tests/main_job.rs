@@ -1,42 +1,18 @@
 //! The program that people run first does its job at every level, and refuses bad input with a
 //! message that helps.
-//!
-//! Cargo tells tests where binaries are, but not where examples are: the example is built here (no
-//! work when it is fresh) and started as a process, since exit codes and streams are what is
-//! promised.
 #![cfg(feature = "flex")]
+
+#[path = "support/example.rs"]
+mod example;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::LazyLock;
 
-static TRAIN: LazyLock<PathBuf> = LazyLock::new(|| {
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
-    let (profile, folder) = match cfg!(debug_assertions) {
-        true => ("dev", "debug"),
-        false => ("release", "release"),
-    };
-    let status = Command::new(env!("CARGO"))
-        .args([
-            "build",
-            "--quiet",
-            "--example",
-            "train",
-            "--profile",
-            profile,
-        ])
-        // The features of this test, or every dependency would be built again for others.
-        .args(cfg!(feature = "train").then_some("--features=train"))
-        .arg("--target-dir")
-        .arg(target)
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .status()
-        .unwrap();
-    assert!(status.success(), "the example does not build");
-    let example = format!("train{}", std::env::consts::EXE_SUFFIX);
-    target.join(folder).join("examples").join(example)
-});
+use example::example;
+
+static TRAIN: LazyLock<PathBuf> = LazyLock::new(|| example("train"));
 
 fn train(args: &[&str]) -> Output {
     Command::new(&*TRAIN).args(args).output().unwrap()

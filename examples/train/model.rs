@@ -12,7 +12,7 @@ use burn::tensor::{DType, Tensor};
 /// Pooling comes before the norm, which has a quarter of the work there.
 #[derive(Module, Debug)]
 pub struct Cnn<B: Backend> {
-    conv1: Conv2d<B>,
+    pub conv1: Conv2d<B>,
     norm1: BatchNorm<B>,
     conv2: Conv2d<B>,
     norm2: BatchNorm<B>,
