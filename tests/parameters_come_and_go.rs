@@ -2,10 +2,10 @@
 
 mod support;
 
-use burn::module::Module;
+use burn::module::{Module, Param};
 use burn::nn::{Linear, LinearConfig};
-use burn::optim::{AdamConfig, GradientsParams, Optimizer};
-use burn::tensor::{DType, Tensor};
+use burn::optim::{AdamConfig, GradientsParams, Optimizer, SgdConfig};
+use burn::tensor::{DType, FloatDType, Tensor};
 use burn_amp::{AmpOptimizer, HalfDType, OptLevel, StepStatus};
 use support::{Mixed, amp, net::fixed};
 
@@ -134,5 +134,56 @@ fn an_f32_value_put_into_a_half_model_becomes_its_master() {
                 .unwrap(),
             exact
         );
+    });
+}
+
+#[derive(Module, Debug)]
+struct Pair<B: burn::tensor::backend::Backend> {
+    first: Param<Tensor<B, 1>>,
+    second: Param<Tensor<B, 1>>,
+}
+
+#[test]
+fn the_gradient_of_a_tied_parameter_counts_once_and_is_clipped_once() {
+    let amp = amp(OptLevel::O1, HalfDType::F16);
+    amp.scope(|| {
+        let tied = Param::from_tensor(Tensor::<Mixed, 1>::ones([4], &Default::default()));
+        let model = Pair {
+            first: tied.clone(),
+            second: tied,
+        };
+        let optim = AmpOptimizer::new(SgdConfig::new().init(), &amp);
+        let mut optim = optim.with_clip_norm(1.0).unwrap();
+        let loss = (model.first.val() * 3.0 + model.second.val()).sum();
+        let grads = GradientsParams::from_grads(loss.backward(), &model);
+        let model = optim.step(1.0, model, grads);
+        assert_eq!(optim.last_step().unwrap().grad_norm, Some(8.0));
+        // Four elements of 4, clipped to the norm 1: 1/2 each.
+        let stepped = model.first.val().into_data();
+        stepped.assert_approx_eq::<f32>(&[0.5f32; 4].into(), Default::default());
+    });
+}
+
+#[test]
+fn f64_parameters_train_beside_f32_ones() {
+    let amp = amp(OptLevel::O1, HalfDType::F16);
+    amp.scope(|| {
+        let ones = Tensor::<Mixed, 1>::ones([2], &Default::default());
+        let model = Pair {
+            first: Param::from_tensor(ones.clone()),
+            second: Param::from_tensor(ones.cast(FloatDType::F64)),
+        };
+        let mut optim = AmpOptimizer::new(SgdConfig::new().init(), &amp);
+        let loss = (model.first.val() * model.second.val()).sum();
+        let grads = GradientsParams::from_grads(loss.backward(), &model);
+        let model = optim.step(0.5, model, grads);
+        assert_eq!(optim.last_step().unwrap().grad_norm, Some(2.0));
+        assert_eq!(model.second.val().dtype(), DType::F64);
+        for values in [model.first.val(), model.second.val()] {
+            assert_eq!(
+                values.into_data().iter::<f64>().collect::<Vec<_>>(),
+                [0.5; 2]
+            );
+        }
     });
 }

@@ -1,5 +1,6 @@
 use core::fmt;
 use core::marker::PhantomData;
+use std::collections::HashSet;
 
 use burn::module::{AutodiffModule, Module};
 use burn::optim::LearningRate;
@@ -237,6 +238,11 @@ impl<O, B: AutodiffBackend> AmpOptimizer<O, B> {
     ///
     /// Apex's rule of who skips: pass every loss that this optimizer's gradients are made of. To let
     /// several optimizers skip together, pass them all the same losses.
+    ///
+    /// # Panics
+    ///
+    /// If none of these losses was inspected: nobody could say whether to skip. And as Burn's `step`: if the scale cannot go down and the rule says
+    /// [`AtFloorPolicy::Error`](crate::AtFloorPolicy::Error).
     pub fn step_with<M>(
         &mut self,
         verdict: &Verdict,
@@ -249,7 +255,16 @@ impl<O, B: AutodiffBackend> AmpOptimizer<O, B> {
         M: AutodiffModule<B>,
         O: Optimizer<M, B>,
     {
-        self.step_clipped(verdict, loss_ids, 1.0, lr, module, grads)
+        assert!(
+            loss_ids.iter().any(|id| verdict.looked_at(*id)),
+            "none of the losses {loss_ids:?} was inspected: call Inspection::gradients for the losses \
+             of a step"
+        );
+        let module = self.step_clipped(verdict, loss_ids, 1.0, lr, module, grads);
+        if let Err(error) = self.last_outcome() {
+            panic!("{error}");
+        }
+        module
     }
 
     /// As [`step_with`](AmpOptimizer::step_with), with a factor for the gradients that the caller
@@ -410,6 +425,7 @@ fn step_full<O, B: AutodiffBackend, M: AutodiffModule<B>>(
         module.visit(&mut Fit::<B> {
             grads: &mut grads,
             factor,
+            fitted: HashSet::new(),
             backend: PhantomData,
         });
         let module = step(inner, module, grads);
@@ -422,13 +438,11 @@ fn step_full<O, B: AutodiffBackend, M: AutodiffModule<B>>(
 }
 
 fn outcome(verdict: &Verdict, overflowed: bool, judged: impl Fn(&usize) -> bool) -> StepOutcome {
-    let checked = &verdict.checked;
-    let gradients = checked
-        .losses
-        .iter()
-        .filter(|loss| judged(&loss.loss_id))
-        .map(|loss| loss.gradients)
-        .sum::<usize>();
+    let of_step = || {
+        let losses = verdict.checked.losses.iter();
+        losses.filter(|loss| judged(&loss.loss_id))
+    };
+    let gradients: usize = of_step().map(|loss| loss.gradients).sum();
     StepOutcome {
         status: match (overflowed, gradients) {
             (true, _) => StepStatus::Skipped,
@@ -441,13 +455,9 @@ fn outcome(verdict: &Verdict, overflowed: bool, judged: impl Fn(&usize) -> bool)
             .filter(|(id, _)| judged(id))
             .copied()
             .collect(),
-        grad_norm: Some(checked.norm),
+        grad_norm: Some(of_step().map(|loss| loss.square).sum::<f64>().sqrt()),
         clip_factor: 1.0,
-        non_finite: checked
-            .losses
-            .iter()
-            .filter(|loss| judged(&loss.loss_id))
-            .find_map(|loss| loss.non_finite.clone()),
+        non_finite: of_step().find_map(|loss| loss.non_finite.clone()),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Parameters in full precision, and the way between them and a half model.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use burn::module::{ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
@@ -212,22 +212,27 @@ impl<B: AutodiffBackend> ModuleMapper<B> for Lower<'_, B> {
 pub(crate) struct Fit<'a, B: AutodiffBackend> {
     pub grads: &'a mut GradientsParams,
     pub factor: f64,
+    /// Tied parameters have one id in several places, and one gradient.
+    pub fitted: HashSet<ParamId>,
     pub backend: core::marker::PhantomData<B>,
 }
 
 impl<B: AutodiffBackend> ModuleVisitor<B> for Fit<'_, B> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        if !self.fitted.insert(param.id) {
+            return;
+        }
         let Some(grad) = self.grads.remove::<B::InnerBackend, D>(param.id) else {
             return;
-        };
-        let grad = match self.factor {
-            1.0 => grad,
-            factor => grad.mul_scalar(factor),
         };
         let dtype = param.val().dtype();
         let grad = match grad.dtype() == dtype {
             true => grad,
             false => grad.cast(dtype),
+        };
+        let grad = match self.factor {
+            1.0 => grad,
+            factor => grad.mul_scalar(factor),
         };
         self.grads.register::<B::InnerBackend, D>(param.id, grad);
     }
