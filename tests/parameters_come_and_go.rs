@@ -187,3 +187,49 @@ fn f64_parameters_train_beside_f32_ones() {
         }
     });
 }
+
+#[test]
+fn a_half_weight_that_is_changed_between_steps_goes_on_from_its_new_value() {
+    let amp = amp(OptLevel::O2, HalfDType::F16);
+    amp.scope(|| {
+        let ones = || Param::from_tensor(Tensor::<Mixed, 1>::ones([2], &Default::default()));
+        let mut model = amp.cast_model(Pair {
+            first: ones(),
+            second: ones(),
+        });
+        let mut optim = AmpOptimizer::new(SgdConfig::new().init(), &amp);
+        let values = |model: &Pair<Mixed>| -> Vec<f32> {
+            model.first.val().into_data().iter::<f32>().collect()
+        };
+        // f16 cannot take a step of 1e-4 down from 1, the master can.
+        let lr = 1e-4;
+        let (once, twice) = (1.0 - lr as f32, 1.0 - lr as f32 - lr as f32);
+        let step = |optim: &mut AmpOptimizer<_, Mixed>, model: Pair<Mixed>| {
+            let loss = (model.first.val() + model.second.val()).sum() * 0.125;
+            let grads = GradientsParams::from_grads(loss.backward(), &model);
+            optim.step(8.0 * lr, model, grads)
+        };
+        model = step(&mut optim, model);
+        assert_eq!(values(&model), [1.0, 1.0]);
+        assert_eq!(values(&optim.full_model(model.clone())), [once, once]);
+        model.first = model.first.map(|tensor| {
+            let changed = Tensor::from_floats([1.0, 0.5], &tensor.device());
+            changed.cast(FloatDType::F16).require_grad()
+        });
+        assert_eq!(values(&optim.full_model(model.clone())), [once, 0.5]);
+        model = step(&mut optim, model);
+        let half_once = 0.5 - lr as f32;
+        assert_eq!(values(&optim.full_model(model.clone())), [twice, half_once]);
+        // As do masters that were chosen, although the model's weights were not rounded from them.
+        let chosen = Pair {
+            first: model
+                .first
+                .clone()
+                .map(|tensor| tensor.ones_like().cast(FloatDType::F32)),
+            second: model.second.clone(),
+        };
+        optim.set_masters(&chosen);
+        model = step(&mut optim, model);
+        assert_eq!(values(&optim.full_model(model)), [once, once]);
+    });
+}
