@@ -33,7 +33,9 @@ use crate::{
 /// # Numerics
 ///
 /// The finite check and the norm are taken in f32 on the device, summed over parameters in f64.
-/// A parameter with a master is updated in f32 and rounded to half once.
+/// A parameter with a master is updated in f32 and rounded to half once. Elements of a half parameter
+/// that were changed between two steps, by clamping or by a record, go on from their new value; all
+/// others from their master.
 ///
 /// # Cost
 ///
@@ -261,9 +263,7 @@ impl<O, B: AutodiffBackend> AmpOptimizer<O, B> {
              of a step"
         );
         let module = self.step_clipped(verdict, loss_ids, 1.0, lr, module, grads);
-        if let Err(error) = self.last_outcome() {
-            panic!("{error}");
-        }
+        self.stop_if_asked_to();
         module
     }
 
@@ -332,13 +332,20 @@ impl<O, B: AutodiffBackend> AmpOptimizer<O, B> {
     }
 
     /// The step that was just made, or what its loss scale wants training to stop for.
-    pub(crate) fn last_outcome(&self) -> Result<StepOutcome, LossScaleError> {
+    fn last_outcome(&self) -> Result<StepOutcome, LossScaleError> {
         let outcome = self.last_step().expect("a step was just recorded");
         let failed = outcome
             .scales
             .iter()
             .find_map(|(_, update)| update.check().err());
         failed.map_or(Ok(outcome), Err)
+    }
+
+    /// Panics if the rule of a loss scale says so about the step that was just made.
+    pub(crate) fn stop_if_asked_to(&self) {
+        if let Err(error) = self.last_outcome() {
+            panic!("{error}");
+        }
     }
 
     /// Looks at the gradients and steps or skips.
@@ -486,20 +493,23 @@ where
     /// [`AtFloorPolicy::Error`](crate::AtFloorPolicy::Error); [`AmpOptimizer::try_step`] returns an
     /// error in its place.
     fn step(&mut self, lr: LearningRate, module: M, grads: GradientsParams) -> M {
-        let (module, outcome) = self.try_step(lr, module, grads);
-        if let Err(error) = outcome {
-            panic!("{error}");
-        }
+        let (module, _) = self.try_step(lr, module, grads);
+        self.stop_if_asked_to();
         module
     }
 
+    /// # Panics
+    ///
+    /// As [`step`](Optimizer::step).
     fn step_multi(&mut self, lr: LearningRate, module: M, grads: MultiGradientsParams) -> M {
         // Summed here, once, so that the check sees what the optimizer will.
         let (grads, devices) = merge::<B, M>(grads, &module);
-        self.checked(module, grads, |inner, module, grads| {
+        let module = self.checked(module, grads, |inner, module, grads| {
             let grads = devices.scatter::<B, M>(grads, &module);
             inner.step_multi(lr, module, grads)
-        })
+        });
+        self.stop_if_asked_to();
+        module
     }
 
     fn to_record(&self) -> Self::Record {
@@ -532,6 +542,11 @@ impl<O, B: AutodiffBackend> AmpOptimizer<O, B> {
     ///
     /// A record holds the f32 value of every parameter, so any level can continue one of any other:
     /// O0 to O2 takes them as masters, O2 to O1 returns them to the model at the next step.
+    ///
+    /// Load the model's record of the same moment beside it. At its next step each parameter goes on
+    /// from the value in this record, whatever the model has: to train other weights on with this
+    /// record, such as an average of several, give them to
+    /// [`set_masters`](AmpOptimizer::set_masters) afterwards.
     ///
     /// # Errors
     ///
