@@ -206,6 +206,9 @@ impl AmpConfig {
     }
 
     /// Sets the number of losses that have a scale of their own: at least 1.
+    ///
+    /// The plain `step` of burn-grad-scaler's optimizer moves the scale of loss 0 only: gradients of
+    /// the others need its `step_with`, or their scale stays where it starts.
     #[must_use]
     pub fn with_num_losses(mut self, num_losses: usize) -> Self {
         self.num_losses = num_losses;
