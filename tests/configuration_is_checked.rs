@@ -106,7 +106,7 @@ fn contradictions_are_refused_and_the_message_names_both_options() {
 
 #[test]
 fn numbers_out_of_range_are_refused() {
-    for bad in [0.0, -1.0, f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+    for bad in [0.0, -1.0, 1e-40, f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
         let config = AmpConfig::new(O1);
         for (config, option) in [
             (
@@ -195,6 +195,16 @@ fn overrides_win_over_the_level() {
 
     let unpatched = AmpConfig::new(O1).with_patch_functions(false);
     assert_eq!(unpatched.policy(), Policy::off());
+
+    // Apex's own value at these levels, written out: nothing changes.
+    for level in [O2, O3] {
+        let written_out = AmpConfig::new(level).with_patch_functions(false);
+        assert_eq!(
+            written_out.policy(),
+            AmpConfig::new(level).policy(),
+            "{level}"
+        );
+    }
 }
 
 /// Every field with a value that is not its default.

@@ -323,10 +323,33 @@ fn a_training_that_stopped_resumes_as_if_it_never_had() {
             &[&flags[..], &["--resume", "--seed", "5"]].concat(),
             &["progress.json", "--seed 1", "this one has 5"],
         );
+        refused(&flags, &["progress.json", "add --resume"]);
         fs::write(dir.join("progress.json"), "{").unwrap();
         refused(&[&flags[..], &["--resume"]].concat(), &["progress.json"]);
         fs::remove_dir_all(&dir).unwrap();
     }
+}
+
+#[test]
+fn a_training_that_diverged_resumes_to_the_same_end() {
+    let dir = tempfile_dir("diverged");
+    let flags = [
+        "--fp16",
+        "--fp16-opt-level",
+        "O3",
+        "--lr",
+        "1",
+        "--epochs",
+        "4",
+        "--save",
+    ];
+    let flags = [&flags[..], &[dir.to_str().unwrap()]].concat();
+    let diverged = summary(&flags);
+    let resumed = summary(&[&flags[..], &["--resume"]].concat());
+    for title in ["training loss", "                diverged", "steps"] {
+        assert_eq!(line(&resumed, title), line(&diverged, title), "{title}");
+    }
+    fs::remove_dir_all(&dir).unwrap();
 }
 
 /// A directory of this test run's own, which does not exist yet.

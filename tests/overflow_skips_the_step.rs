@@ -70,14 +70,7 @@ fn an_injected_inf_leaves_exactly_that_step_out() {
                 .unwrap()
         };
         let amp_ref = amp();
-        let positions = amp_ref.scope(|| {
-            let (model, _) = setup(&amp_ref);
-            let trained = [&model.first, &model.last];
-            trained
-                .iter()
-                .flat_map(|l| list_param_ids::<_, Mixed>(*l))
-                .count()
-        });
+        let positions = amp_ref.scope(|| trained(&setup(&amp_ref).0).len());
         for iteration in [0, 1] {
             for position in 0..positions {
                 let amp = amp();
@@ -85,11 +78,7 @@ fn an_injected_inf_leaves_exactly_that_step_out() {
                     let (mut model, mut optim) = setup(&amp);
                     let mut outcome = None;
                     for i in 0..4 {
-                        let ids: Vec<_> = [&model.first, &model.last]
-                            .iter()
-                            .flat_map(|l| list_param_ids::<_, Mixed>(*l))
-                            .collect();
-                        let poison = (i == iteration).then_some(ids[position]);
+                        let poison = (i == iteration).then(|| trained(&model)[position]);
                         let before = bits(&model);
                         model = step(model, &mut optim, batch(i), poison);
                         if i == iteration {
@@ -121,6 +110,17 @@ fn an_injected_inf_leaves_exactly_that_step_out() {
             }
         }
     }
+}
+
+/// The parameters that have a gradient: the weights and biases of all layers, the norm's too.
+fn trained(model: &Net<Mixed>) -> Vec<ParamId> {
+    let linear = [&model.first, &model.last];
+    let linear = linear.into_iter().flat_map(list_param_ids::<_, Mixed>);
+    let trained: Vec<ParamId> = linear
+        .chain([model.norm.gamma.id, model.norm.beta.id])
+        .collect();
+    assert_eq!(trained.len(), 6);
+    trained
 }
 
 fn reference_amp(amp: &Amp) -> Amp {

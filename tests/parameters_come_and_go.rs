@@ -2,10 +2,10 @@
 
 mod support;
 
-use burn::module::Module;
+use burn::module::{Module, Param};
 use burn::nn::{Linear, LinearConfig};
-use burn::optim::{AdamConfig, GradientsParams, Optimizer};
-use burn::tensor::{DType, Tensor};
+use burn::optim::{AdamConfig, GradientsParams, Optimizer, SgdConfig};
+use burn::tensor::{DType, FloatDType, Tensor};
 use burn_amp::{AmpOptimizer, HalfDType, OptLevel, StepStatus};
 use support::{Mixed, amp, net::fixed};
 
@@ -134,5 +134,102 @@ fn an_f32_value_put_into_a_half_model_becomes_its_master() {
                 .unwrap(),
             exact
         );
+    });
+}
+
+#[derive(Module, Debug)]
+struct Pair<B: burn::tensor::backend::Backend> {
+    first: Param<Tensor<B, 1>>,
+    second: Param<Tensor<B, 1>>,
+}
+
+#[test]
+fn the_gradient_of_a_tied_parameter_counts_once_and_is_clipped_once() {
+    let amp = amp(OptLevel::O1, HalfDType::F16);
+    amp.scope(|| {
+        let tied = Param::from_tensor(Tensor::<Mixed, 1>::ones([4], &Default::default()));
+        let model = Pair {
+            first: tied.clone(),
+            second: tied,
+        };
+        let optim = AmpOptimizer::new(SgdConfig::new().init(), &amp);
+        let mut optim = optim.with_clip_norm(1.0).unwrap();
+        let loss = (model.first.val() * 3.0 + model.second.val()).sum();
+        let grads = GradientsParams::from_grads(loss.backward(), &model);
+        let model = optim.step(1.0, model, grads);
+        assert_eq!(optim.last_step().unwrap().grad_norm, Some(8.0));
+        // Four elements of 4, clipped to the norm 1: 1/2 each.
+        let stepped = model.first.val().into_data();
+        stepped.assert_approx_eq::<f32>(&[0.5f32; 4].into(), Default::default());
+    });
+}
+
+#[test]
+fn f64_parameters_train_beside_f32_ones() {
+    let amp = amp(OptLevel::O1, HalfDType::F16);
+    amp.scope(|| {
+        let ones = Tensor::<Mixed, 1>::ones([2], &Default::default());
+        let model = Pair {
+            first: Param::from_tensor(ones.clone()),
+            second: Param::from_tensor(ones.cast(FloatDType::F64)),
+        };
+        let mut optim = AmpOptimizer::new(SgdConfig::new().init(), &amp);
+        let loss = (model.first.val() * model.second.val()).sum();
+        let grads = GradientsParams::from_grads(loss.backward(), &model);
+        let model = optim.step(0.5, model, grads);
+        assert_eq!(optim.last_step().unwrap().grad_norm, Some(2.0));
+        assert_eq!(model.second.val().dtype(), DType::F64);
+        for values in [model.first.val(), model.second.val()] {
+            assert_eq!(
+                values.into_data().iter::<f64>().collect::<Vec<_>>(),
+                [0.5; 2]
+            );
+        }
+    });
+}
+
+#[test]
+fn a_half_weight_that_is_changed_between_steps_goes_on_from_its_new_value() {
+    let amp = amp(OptLevel::O2, HalfDType::F16);
+    amp.scope(|| {
+        let ones = || Param::from_tensor(Tensor::<Mixed, 1>::ones([2], &Default::default()));
+        let mut model = amp.cast_model(Pair {
+            first: ones(),
+            second: ones(),
+        });
+        let mut optim = AmpOptimizer::new(SgdConfig::new().init(), &amp);
+        let values = |model: &Pair<Mixed>| -> Vec<f32> {
+            model.first.val().into_data().iter::<f32>().collect()
+        };
+        // f16 cannot take a step of 1e-4 down from 1, the master can.
+        let lr = 1e-4;
+        let (once, twice) = (1.0 - lr as f32, 1.0 - lr as f32 - lr as f32);
+        let step = |optim: &mut AmpOptimizer<_, Mixed>, model: Pair<Mixed>| {
+            let loss = (model.first.val() + model.second.val()).sum() * 0.125;
+            let grads = GradientsParams::from_grads(loss.backward(), &model);
+            optim.step(8.0 * lr, model, grads)
+        };
+        model = step(&mut optim, model);
+        assert_eq!(values(&model), [1.0, 1.0]);
+        assert_eq!(values(&optim.full_model(model.clone())), [once, once]);
+        model.first = model.first.map(|tensor| {
+            let changed = Tensor::from_floats([1.0, 0.5], &tensor.device());
+            changed.cast(FloatDType::F16).require_grad()
+        });
+        assert_eq!(values(&optim.full_model(model.clone())), [once, 0.5]);
+        model = step(&mut optim, model);
+        let half_once = 0.5 - lr as f32;
+        assert_eq!(values(&optim.full_model(model.clone())), [twice, half_once]);
+        // As do masters that were chosen, although the model's weights were not rounded from them.
+        let chosen = Pair {
+            first: model
+                .first
+                .clone()
+                .map(|tensor| tensor.ones_like().cast(FloatDType::F32)),
+            second: model.second.clone(),
+        };
+        optim.set_masters(&chosen);
+        model = step(&mut optim, model);
+        assert_eq!(values(&optim.full_model(model)), [once, once]);
     });
 }

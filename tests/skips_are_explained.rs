@@ -4,7 +4,8 @@ mod support;
 
 use std::sync::Mutex;
 
-use burn::optim::{AdamConfig, GradientsParams, Optimizer};
+use burn::optim::{AdamConfig, GradientsParams, MultiGradientsParams, Optimizer};
+use burn::prelude::DeviceOps;
 use burn_amp::{AmpConfig, AmpOptimizer, AtFloorPolicy, HalfDType, LossScaleConfig, OptLevel};
 use support::Mixed;
 use support::net::{Net, batch};
@@ -126,5 +127,28 @@ fn at_the_floor_training_stops_with_an_error_if_asked_to() {
         let grads = GradientsParams::from_grads(loss.backward(), &model);
         let (_, outcome) = optim.try_step(0.01, model, grads);
         assert!(outcome.unwrap_err().to_string().contains("loss scale"));
+    });
+}
+
+#[test]
+#[should_panic(expected = "the loss scale cannot go below 1")]
+fn at_the_floor_training_on_several_devices_stops_if_asked_to() {
+    let _turn = TURN.lock().unwrap_or_else(|e| e.into_inner());
+    let rule = LossScaleConfig::default()
+        .with_init(1.0)
+        .with_at_floor(AtFloorPolicy::Error);
+    let amp = AmpConfig::new(OptLevel::O1).build().unwrap();
+    amp.scope(|| {
+        let device = burn::tensor::Device::<Mixed>::default();
+        let model = Net::<Mixed>::new(&device);
+        let mut optim = AmpOptimizer::new(AdamConfig::new().init(), &amp)
+            .with_loss_scale(rule)
+            .unwrap();
+        let loss = model.loss(batch::<Mixed>(0).mul_scalar(f32::NAN));
+        let grads = GradientsParams::from_grads(loss.backward(), &model);
+        let grads = MultiGradientsParams {
+            grads: vec![(grads, device.to_id())],
+        };
+        optim.step_multi(0.01, model, grads);
     });
 }

@@ -37,6 +37,12 @@ pub enum CheckpointError {
         source: burn_amp::RecordError,
     },
     #[error(
+        "{}: holds the checkpoint of a training: add --resume to continue it, or take another --save \
+         directory",
+        path.display()
+    )]
+    Occupied { path: PathBuf },
+    #[error(
         "{}: its training had {flag} {was}, this one has {now}: take the same to continue it",
         path.display()
     )]
@@ -87,6 +93,15 @@ impl Checkpoint {
                 lr: options.lr,
                 seed: options.seed,
             },
+        }
+    }
+
+    /// Refuses a directory with a checkpoint, which a training from the start would overwrite.
+    pub fn require_empty(&self) -> Result<(), CheckpointError> {
+        let path = self.progress_file();
+        match path.exists() {
+            true => Err(CheckpointError::Occupied { path }),
+            false => Ok(()),
         }
     }
 

@@ -35,7 +35,8 @@ Training
   --seed N                 seed of the weights and of the order of samples [default: 1]
 
 Checkpoints
-  --save DIR               keep a checkpoint in DIR, written anew after every epoch
+  --save DIR               keep a checkpoint in DIR, written anew after every epoch; without
+                           --resume DIR must not hold one yet
   --resume                 continue from the checkpoint in the --save directory: the result is that
                            of a training that never stopped, bit by bit
 

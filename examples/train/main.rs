@@ -78,8 +78,10 @@ fn train(options: Options) -> Result<Summary, TrainError> {
         .save
         .as_ref()
         .map(|dir| Checkpoint::new(dir, &options, &data));
-    if let Some(checkpoint) = checkpoint.as_ref().filter(|_| options.resume) {
-        trained = checkpoint.load(trained, &device)?;
+    match &checkpoint {
+        Some(checkpoint) if options.resume => trained = checkpoint.load(trained, &device)?,
+        Some(checkpoint) => checkpoint.require_empty()?,
+        None => {}
     }
 
     let start = Instant::now();

@@ -33,11 +33,29 @@ pub struct Trained<B: AutodiffBackend> {
 #[serde(deny_unknown_fields)]
 pub struct Progress {
     /// The mean loss of each epoch so far.
+    #[serde(with = "losses")]
     pub losses: Vec<f32>,
     /// Each loss scale with the number of the step, from 0, that was the first to use it.
     pub scales: Vec<(usize, f32)>,
     /// After the last epoch the loss or a weight was not finite: training stopped there.
     pub diverged: bool,
+}
+
+/// JSON has no NaN: a loss that is not a number is `null` there.
+mod losses {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub fn serialize<S: Serializer>(losses: &[f32], serializer: S) -> Result<S::Ok, S::Error> {
+        losses.serialize(serializer)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<f32>, D::Error> {
+        let losses = Vec::<Option<f32>>::deserialize(deserializer)?;
+        Ok(losses
+            .into_iter()
+            .map(|loss| loss.unwrap_or(f32::NAN))
+            .collect())
+    }
 }
 
 impl<B: AutodiffBackend> Trained<B> {
@@ -55,7 +73,8 @@ impl<B: AutodiffBackend> Trained<B> {
     }
 }
 
-/// Trains until as many epochs are done as the options say, and shows each finished one to `saved`.
+/// Trains until as many epochs are done as the options say or it has diverged, and shows each
+/// finished epoch to `saved`.
 pub fn train<B: AutodiffBackend, E>(
     mut trained: Trained<B>,
     samples: &Samples,
@@ -70,6 +89,9 @@ pub fn train<B: AutodiffBackend, E>(
     bar.set_position((done * steps_per_epoch) as u64);
 
     for epoch in done + 1..=options.epochs {
+        if trained.progress.diverged {
+            break;
+        }
         let mut order: Vec<usize> = (0..samples.len()).collect();
         // Of each epoch by itself, so that a resumed training sees the order it would have seen.
         order.shuffle(&mut StdRng::seed_from_u64(
@@ -96,9 +118,6 @@ pub fn train<B: AutodiffBackend, E>(
         bar.set_message(format!("loss {mean:.4}"));
         bar.suspend(|| log_epoch(epoch, options.epochs, mean));
         saved(&trained)?;
-        if trained.progress.diverged {
-            break;
-        }
     }
     bar.finish_and_clear();
     Ok(trained)
@@ -184,6 +203,18 @@ mod tests {
         assert!(rates.is_sorted_by(|a, b| a > b));
         assert_eq!((rates[0], rates[10]), (0.5, 0.0));
         assert!((rates[5] - 0.25).abs() < 1e-12);
+    }
+
+    #[test]
+    fn a_loss_that_is_not_a_number_can_be_saved() {
+        let progress = Progress {
+            losses: vec![0.5, f32::NAN],
+            scales: vec![(0, 1.0)],
+            diverged: true,
+        };
+        let text = serde_json::to_string(&progress).unwrap();
+        let read: Progress = serde_json::from_str(&text).unwrap();
+        assert!(read.losses[0] == 0.5 && read.losses[1].is_nan() && read.diverged);
     }
 
     #[test]

@@ -1,4 +1,6 @@
-use burn::module::{AutodiffModule, ModuleVisitor, Param};
+use std::collections::HashSet;
+
+use burn::module::{AutodiffModule, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
 use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::{DType, FloatDType, Int, Tensor};
@@ -23,6 +25,8 @@ pub(crate) struct LossCheck {
     pub gradients: usize,
     /// `None` when every gradient is finite.
     pub non_finite: Option<NonFinite>,
+    /// The 2-norm squared over the gradients of this loss.
+    pub square: f64,
 }
 
 /// Looks at gradients: are they finite, how large are they.
@@ -63,6 +67,7 @@ impl<B: AutodiffBackend> GradCheck<B> {
             grads,
             path: Vec::new(),
             entries: Vec::new(),
+            seen: HashSet::new(),
         };
         scope::disabled(|| module.visit(&mut collector));
         self.losses.push((loss_id, collector.entries));
@@ -89,23 +94,25 @@ impl<B: AutodiffBackend> GradCheck<B> {
                 .iter()
                 .map(|(loss_id, entries)| {
                     let mut found = NonFinite::default();
+                    let mut of_loss = 0.0;
                     for (entry, square) in entries.iter().zip(&mut square) {
-                        if square.is_finite() {
-                            continue;
+                        if !square.is_finite() {
+                            let (inf, nan) = counts.next().expect("one count per suspect");
+                            if inf + nan == 0 {
+                                *square = sum_of_large_squares::<B>(&entry.grad);
+                            } else {
+                                found.inf += inf;
+                                found.nan += nan;
+                                found.parameters.push(entry.path.clone());
+                            }
                         }
-                        let (inf, nan) = counts.next().expect("one count per suspect");
-                        if inf + nan == 0 {
-                            *square = sum_of_large_squares::<B>(&entry.grad);
-                            continue;
-                        }
-                        found.inf += inf;
-                        found.nan += nan;
-                        found.parameters.push(entry.path.clone());
+                        of_loss += *square;
                     }
                     LossCheck {
                         loss_id: *loss_id,
                         gradients: entries.len(),
                         non_finite: (!found.parameters.is_empty()).then_some(found),
+                        square: of_loss,
                     }
                 })
                 .collect()
@@ -125,8 +132,19 @@ fn read_together<B: AutodiffBackend>(
     let Some(device) = numbers.first().map(Tensor::device) else {
         return Vec::new();
     };
-    let numbers = numbers.into_iter().map(|n| n.to_device(&device)).collect();
-    Tensor::cat(numbers, 0).into_data().iter::<f64>().collect()
+    let one_dtype = numbers.iter().all(|n| n.dtype() == numbers[0].dtype());
+    let numbers = numbers.into_iter().map(|n| {
+        let n = n.to_device(&device);
+        if one_dtype {
+            n
+        } else {
+            n.cast(FloatDType::F32)
+        }
+    });
+    Tensor::cat(numbers.collect(), 0)
+        .into_data()
+        .iter::<f64>()
+        .collect()
 }
 
 /// Infinities and NaNs of each gradient, in one transfer.
@@ -164,6 +182,8 @@ struct Collector<'a, B: AutodiffBackend> {
     grads: &'a GradientsParams,
     path: Vec<String>,
     entries: Vec<Entry<B>>,
+    /// Tied parameters have one id in several places, and one gradient.
+    seen: HashSet<ParamId>,
 }
 
 impl<B: AutodiffBackend> ModuleVisitor<B> for Collector<'_, B> {
@@ -179,6 +199,9 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for Collector<'_, B> {
         let Some(grad) = self.grads.get::<B::InnerBackend, D>(param.id) else {
             return;
         };
+        if !self.seen.insert(param.id) {
+            return;
+        }
         let grad = match grad.dtype() {
             DType::F32 | DType::F64 => grad,
             _ => grad.cast(FloatDType::F32),

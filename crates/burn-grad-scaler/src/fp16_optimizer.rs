@@ -202,9 +202,7 @@ impl<O, B: AutodiffBackend> Fp16Optimizer<O, B> {
         self.clip_factor = 1.0;
         let optim = &mut self.optim;
         let model = optim.step_clipped(&verdict, &[0], factor, lr, model, grads);
-        if let Err(error) = optim.last_outcome() {
-            panic!("{error}");
-        }
+        optim.stop_if_asked_to();
         model
     }
 

@@ -1,5 +1,6 @@
 use core::fmt;
 use core::marker::PhantomData;
+use std::collections::HashSet;
 
 use burn::module::{AutodiffModule, Module};
 use burn::optim::LearningRate;
@@ -32,7 +33,9 @@ use crate::{
 /// # Numerics
 ///
 /// The finite check and the norm are taken in f32 on the device, summed over parameters in f64.
-/// A parameter with a master is updated in f32 and rounded to half once.
+/// A parameter with a master is updated in f32 and rounded to half once. Elements of a half parameter
+/// that were changed between two steps, by clamping or by a record, go on from their new value; all
+/// others from their master.
 ///
 /// # Cost
 ///
@@ -237,6 +240,11 @@ impl<O, B: AutodiffBackend> AmpOptimizer<O, B> {
     ///
     /// Apex's rule of who skips: pass every loss that this optimizer's gradients are made of. To let
     /// several optimizers skip together, pass them all the same losses.
+    ///
+    /// # Panics
+    ///
+    /// If none of these losses was inspected: nobody could say whether to skip. And as Burn's `step`: if the scale cannot go down and the rule says
+    /// [`AtFloorPolicy::Error`](crate::AtFloorPolicy::Error).
     pub fn step_with<M>(
         &mut self,
         verdict: &Verdict,
@@ -249,7 +257,14 @@ impl<O, B: AutodiffBackend> AmpOptimizer<O, B> {
         M: AutodiffModule<B>,
         O: Optimizer<M, B>,
     {
-        self.step_clipped(verdict, loss_ids, 1.0, lr, module, grads)
+        assert!(
+            loss_ids.iter().any(|id| verdict.looked_at(*id)),
+            "none of the losses {loss_ids:?} was inspected: call Inspection::gradients for the losses \
+             of a step"
+        );
+        let module = self.step_clipped(verdict, loss_ids, 1.0, lr, module, grads);
+        self.stop_if_asked_to();
+        module
     }
 
     /// As [`step_with`](AmpOptimizer::step_with), with a factor for the gradients that the caller
@@ -317,13 +332,20 @@ impl<O, B: AutodiffBackend> AmpOptimizer<O, B> {
     }
 
     /// The step that was just made, or what its loss scale wants training to stop for.
-    pub(crate) fn last_outcome(&self) -> Result<StepOutcome, LossScaleError> {
+    fn last_outcome(&self) -> Result<StepOutcome, LossScaleError> {
         let outcome = self.last_step().expect("a step was just recorded");
         let failed = outcome
             .scales
             .iter()
             .find_map(|(_, update)| update.check().err());
         failed.map_or(Ok(outcome), Err)
+    }
+
+    /// Panics if the rule of a loss scale says so about the step that was just made.
+    pub(crate) fn stop_if_asked_to(&self) {
+        if let Err(error) = self.last_outcome() {
+            panic!("{error}");
+        }
     }
 
     /// Looks at the gradients and steps or skips.
@@ -410,6 +432,7 @@ fn step_full<O, B: AutodiffBackend, M: AutodiffModule<B>>(
         module.visit(&mut Fit::<B> {
             grads: &mut grads,
             factor,
+            fitted: HashSet::new(),
             backend: PhantomData,
         });
         let module = step(inner, module, grads);
@@ -422,13 +445,11 @@ fn step_full<O, B: AutodiffBackend, M: AutodiffModule<B>>(
 }
 
 fn outcome(verdict: &Verdict, overflowed: bool, judged: impl Fn(&usize) -> bool) -> StepOutcome {
-    let checked = &verdict.checked;
-    let gradients = checked
-        .losses
-        .iter()
-        .filter(|loss| judged(&loss.loss_id))
-        .map(|loss| loss.gradients)
-        .sum::<usize>();
+    let of_step = || {
+        let losses = verdict.checked.losses.iter();
+        losses.filter(|loss| judged(&loss.loss_id))
+    };
+    let gradients: usize = of_step().map(|loss| loss.gradients).sum();
     StepOutcome {
         status: match (overflowed, gradients) {
             (true, _) => StepStatus::Skipped,
@@ -441,13 +462,9 @@ fn outcome(verdict: &Verdict, overflowed: bool, judged: impl Fn(&usize) -> bool)
             .filter(|(id, _)| judged(id))
             .copied()
             .collect(),
-        grad_norm: Some(checked.norm),
+        grad_norm: Some(of_step().map(|loss| loss.square).sum::<f64>().sqrt()),
         clip_factor: 1.0,
-        non_finite: checked
-            .losses
-            .iter()
-            .filter(|loss| judged(&loss.loss_id))
-            .find_map(|loss| loss.non_finite.clone()),
+        non_finite: of_step().find_map(|loss| loss.non_finite.clone()),
     }
 }
 
@@ -476,20 +493,23 @@ where
     /// [`AtFloorPolicy::Error`](crate::AtFloorPolicy::Error); [`AmpOptimizer::try_step`] returns an
     /// error in its place.
     fn step(&mut self, lr: LearningRate, module: M, grads: GradientsParams) -> M {
-        let (module, outcome) = self.try_step(lr, module, grads);
-        if let Err(error) = outcome {
-            panic!("{error}");
-        }
+        let (module, _) = self.try_step(lr, module, grads);
+        self.stop_if_asked_to();
         module
     }
 
+    /// # Panics
+    ///
+    /// As [`step`](Optimizer::step).
     fn step_multi(&mut self, lr: LearningRate, module: M, grads: MultiGradientsParams) -> M {
         // Summed here, once, so that the check sees what the optimizer will.
         let (grads, devices) = merge::<B, M>(grads, &module);
-        self.checked(module, grads, |inner, module, grads| {
+        let module = self.checked(module, grads, |inner, module, grads| {
             let grads = devices.scatter::<B, M>(grads, &module);
             inner.step_multi(lr, module, grads)
-        })
+        });
+        self.stop_if_asked_to();
+        module
     }
 
     fn to_record(&self) -> Self::Record {
@@ -522,6 +542,11 @@ impl<O, B: AutodiffBackend> AmpOptimizer<O, B> {
     ///
     /// A record holds the f32 value of every parameter, so any level can continue one of any other:
     /// O0 to O2 takes them as masters, O2 to O1 returns them to the model at the next step.
+    ///
+    /// Load the model's record of the same moment beside it. At its next step each parameter goes on
+    /// from the value in this record, whatever the model has: to train other weights on with this
+    /// record, such as an average of several, give them to
+    /// [`set_masters`](AmpOptimizer::set_masters) afterwards.
     ///
     /// # Errors
     ///

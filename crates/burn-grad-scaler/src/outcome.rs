@@ -26,8 +26,8 @@ pub struct StepOutcome {
     pub status: StepStatus,
     /// The scale before and after, per loss id; empty when nothing was checked.
     pub scales: Vec<(usize, ScaleUpdate)>,
-    /// The 2-norm of the true (unscaled, unclipped) gradients, if they were checked: finite exactly
-    /// if the step was applied.
+    /// The 2-norm of the true (unscaled, unclipped) gradients, if they were checked: of those of the
+    /// step's losses, and finite exactly if the step was not skipped.
     pub grad_norm: Option<f64>,
     /// The factor by which gradients were clipped, from 0 to 1; 1 when they were not.
     pub clip_factor: f64,

@@ -1,4 +1,4 @@
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Once};
 
 use burn::module::AutodiffModule;
 use burn::optim::GradientsParams;
@@ -15,6 +15,8 @@ use crate::{LossScale, LossScaleConfig, LossScaleError, ScaleUpdate};
 pub struct Scaler {
     amp: Amp,
     scales: Arc<Mutex<Vec<LossScale>>>,
+    /// Done when another scaler of the same `Amp` was noticed.
+    not_alone: Arc<Once>,
 }
 
 /// The rule that a configuration of mixed precision asks for.
@@ -40,7 +42,8 @@ impl Scaler {
     /// The scales that the settings ask for, from their start; `backward` scales from now on.
     ///
     /// Several optimizers that train on one device share one scaler:
-    /// [`AmpOptimizer::with_scaler`](crate::AmpOptimizer::with_scaler).
+    /// [`AmpOptimizer::with_scaler`](crate::AmpOptimizer::with_scaler). With a scaler each, the last
+    /// one to step sets the scale for all, and a warning says so.
     pub fn new(amp: &Amp) -> Self {
         Scaler::with_rule(amp, rule(amp)).expect("AmpConfig has checked its bounds")
     }
@@ -55,6 +58,7 @@ impl Scaler {
         let scaler = Scaler {
             amp: amp.clone(),
             scales: Arc::new(Mutex::new(vec![scale; amp.loss_scales().num_losses()])),
+            not_alone: Arc::new(Once::new()),
         };
         for loss_id in 0..amp.loss_scales().num_losses() {
             amp.loss_scales().set(loss_id, scale.scale());
@@ -142,12 +146,31 @@ impl Scaler {
             if updates.iter().any(|(loss_id, _)| *loss_id == loss.loss_id) {
                 continue;
             }
+            self.catch_up(loss.loss_id, &mut scales[loss.loss_id]);
             let mut of_loss = checked.losses.iter().filter(|l| l.loss_id == loss.loss_id);
             let update = scales[loss.loss_id].update(of_loss.any(|l| l.non_finite.is_some()));
             self.amp.loss_scales().set(loss.loss_id, update.after);
             updates.push((loss.loss_id, update));
         }
         Verdict { checked, updates }
+    }
+
+    /// Goes on from the scale that `backward` has used, if somebody else has set it.
+    ///
+    /// Two optimizers with a scaler each, on one `Amp`, overwrite each other's scale. The one that
+    /// overflows would lower its own copy to the floor while `backward` goes on with the other's.
+    fn catch_up(&self, loss_id: usize, scale: &mut LossScale) {
+        let (own, used) = (scale.scale(), self.amp.loss_scales().get(loss_id));
+        if used == own || scale.set(used).is_err() {
+            return;
+        }
+        self.not_alone.call_once(|| {
+            log::warn!(
+                "the scale of loss {loss_id} was set from {own} to {used} by another scaler: \
+                 optimizers that share an Amp should share a Scaler too, with \
+                 AmpOptimizer::with_scaler"
+            );
+        });
     }
 
     pub(crate) fn scales(&self) -> Vec<LossScale> {
@@ -225,6 +248,12 @@ impl Verdict {
         let of_loss = |loss: &&crate::check::LossCheck| loss.loss_id == loss_id;
         let mut losses = self.checked.losses.iter().filter(of_loss);
         losses.any(|loss| loss.non_finite.is_some())
+    }
+
+    /// Whether gradients of this loss were looked at.
+    pub(crate) fn looked_at(&self, loss_id: usize) -> bool {
+        let mut losses = self.checked.losses.iter();
+        losses.any(|loss| loss.loss_id == loss_id)
     }
 
     /// The 2-norm over all gradients looked at.

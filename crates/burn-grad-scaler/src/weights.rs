@@ -1,6 +1,6 @@
 //! Parameters in full precision, and the way between them and a half model.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use burn::module::{ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
@@ -18,6 +18,8 @@ pub(crate) struct Weights<B: Backend> {
     values: HashMap<ParamId, B::FloatTensorPrimitive>,
     /// Values from a record, not yet on a device; they win over the model's at the next step.
     loaded: HashMap<ParamId, TensorData>,
+    /// Parameters whose kept value was chosen, and is not (yet) what the model's was rounded from.
+    chosen: HashSet<ParamId>,
 }
 
 impl<B: Backend> Default for Weights<B> {
@@ -25,6 +27,7 @@ impl<B: Backend> Default for Weights<B> {
         Weights {
             values: HashMap::new(),
             loaded: HashMap::new(),
+            chosen: HashSet::new(),
         }
     }
 }
@@ -41,10 +44,39 @@ impl<B: Backend> Weights<B> {
 
     pub fn set<const D: usize>(&mut self, id: ParamId, value: Tensor<B, D>) {
         self.loaded.remove(&id);
+        self.chosen.remove(&id);
         let TensorPrimitive::Float(value) = value.into_primitive() else {
             return; // Quantized parameters are not trained.
         };
         self.values.insert(id, value);
+    }
+
+    /// Keeps a value that wins over the model's at the next step.
+    pub fn choose<const D: usize>(&mut self, id: ParamId, value: Tensor<B, D>) {
+        self.set(id, value);
+        self.chosen.insert(id);
+    }
+
+    /// The f32 master of a half parameter with this present value, if it has one.
+    ///
+    /// Element by element, where the master still rounds to it: an element that was changed in the
+    /// model since the last step, by clamping or by a record, goes on from there.
+    pub fn master<const D: usize>(
+        &self,
+        id: ParamId,
+        present: Tensor<B, D>,
+    ) -> Option<Tensor<B, D>> {
+        let master = self.get::<D>(id)?.to_device(&present.device());
+        if self.chosen.contains(&id) {
+            return Some(master);
+        }
+        let is_half = HalfDType::of(master.dtype()).is_some();
+        if is_half || master.shape() != present.shape() {
+            return None;
+        }
+        let rounded: FloatDType = present.dtype().into();
+        let unchanged = master.clone().cast(rounded).equal(present.clone());
+        Some(present.cast(FloatDType::F32).mask_where(unchanged, master))
     }
 
     /// The value that a record has for this parameter, f32, on the device.
@@ -57,6 +89,7 @@ impl<B: Backend> Weights<B> {
 
     pub fn load(&mut self, values: impl IntoIterator<Item = (ParamId, TensorData)>) {
         self.values.clear();
+        self.chosen.clear();
         self.loaded = values.into_iter().collect();
     }
 
@@ -160,10 +193,10 @@ impl<B: AutodiffBackend> ModuleMapper<B> for Lift<'_, B> {
         self.lowers_to.insert(id, dtype);
         let half = HalfDType::of(current).is_some();
         let masters = self.amp.config().master_weights();
-        let kept = self.weights.loaded::<D>(id, &device).or_else(|| {
-            let master = self.weights.get::<D>(id).filter(|_| half && masters)?;
-            Some(master.to_device(&device))
-        });
+        let kept = match self.weights.loaded::<D>(id, &device) {
+            None if half && masters => self.weights.master(id, param.val().inner()),
+            loaded => loaded,
+        };
         match kept {
             Some(kept) => replace(param, kept),
             None if half => param.map(|tensor| cast_leaf(tensor, FloatDType::F32)),
@@ -212,22 +245,27 @@ impl<B: AutodiffBackend> ModuleMapper<B> for Lower<'_, B> {
 pub(crate) struct Fit<'a, B: AutodiffBackend> {
     pub grads: &'a mut GradientsParams,
     pub factor: f64,
+    /// Tied parameters have one id in several places, and one gradient.
+    pub fitted: HashSet<ParamId>,
     pub backend: core::marker::PhantomData<B>,
 }
 
 impl<B: AutodiffBackend> ModuleVisitor<B> for Fit<'_, B> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        if !self.fitted.insert(param.id) {
+            return;
+        }
         let Some(grad) = self.grads.remove::<B::InnerBackend, D>(param.id) else {
             return;
-        };
-        let grad = match self.factor {
-            1.0 => grad,
-            factor => grad.mul_scalar(factor),
         };
         let dtype = param.val().dtype();
         let grad = match grad.dtype() == dtype {
             true => grad,
             false => grad.cast(dtype),
+        };
+        let grad = match self.factor {
+            1.0 => grad,
+            factor => grad.mul_scalar(factor),
         };
         self.grads.register::<B::InnerBackend, D>(param.id, grad);
     }
@@ -270,10 +308,13 @@ impl<B: AutodiffBackend> ModuleMapper<B> for Restore<'_, B> {
 
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
         let device = param.val().device();
-        let kept = self
-            .weights
-            .loaded::<D>(param.id, &device)
-            .or_else(|| self.weights.get::<D>(param.id));
+        let present = param.val().inner();
+        let half = HalfDType::of(present.dtype()).is_some();
+        let kept = match (self.weights.loaded::<D>(param.id, &device), self.full) {
+            (None, true) if half => self.weights.master(param.id, present),
+            (None, false) => self.weights.get(param.id),
+            (loaded, _) => loaded,
+        };
         let dtype = self.dtype(param.val().dtype());
         match kept {
             Some(value) => replace(param, value.to_device(&device).cast(dtype)),
@@ -294,6 +335,6 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for Adopt<'_, B> {
             Some(_) => value.cast(FloatDType::F32),
             None => value,
         };
-        self.weights.set(param.id, value);
+        self.weights.choose(param.id, value);
     }
 }

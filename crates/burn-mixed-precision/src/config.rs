@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use burn_backend::Backend;
 use serde::{Deserialize, Serialize};
 
+use crate::loss_scale::{SCALES, is_scale};
 use crate::{Amp, AmpError, CastRule, HalfDType, LossScaling, Op, OptLevel, Policy};
 
 /// Burn's norm layers: the modules that stay in f32 when the rest of a model becomes half.
@@ -158,7 +159,8 @@ impl AmpConfig {
     }
 
     /// Sets whether O1's table of per-operation casts is in force: Apex's
-    /// `patch_torch_functions`.
+    /// `patch_torch_functions`. `false` is what the other levels have anyway: it changes nothing
+    /// there.
     #[must_use]
     pub fn with_patch_functions(mut self, patch: bool) -> Self {
         self.patch_functions = Some(patch);
@@ -189,14 +191,14 @@ impl AmpConfig {
         self
     }
 
-    /// Sets the floor of the dynamic loss scale: finite and above 0, below 1 allowed.
+    /// Sets the floor of the dynamic loss scale: finite and at least 2^-126, below 1 allowed.
     #[must_use]
     pub fn with_min_loss_scale(mut self, floor: f32) -> Self {
         self.min_loss_scale = Some(floor);
         self
     }
 
-    /// Sets the cap of the dynamic loss scale: finite and above 0 (2^24 unless set).
+    /// Sets the cap of the dynamic loss scale: finite and at least 2^-126 (2^24 unless set).
     #[must_use]
     pub fn with_max_loss_scale(mut self, cap: f32) -> Self {
         self.max_loss_scale = cap;
@@ -204,6 +206,9 @@ impl AmpConfig {
     }
 
     /// Sets the number of losses that have a scale of their own: at least 1.
+    ///
+    /// The plain `step` of burn-grad-scaler's optimizer moves the scale of loss 0 only: gradients of
+    /// the others need its `step_with`, or their scale stays where it starts.
     #[must_use]
     pub fn with_num_losses(mut self, num_losses: usize) -> Self {
         self.num_losses = num_losses;
@@ -316,8 +321,9 @@ impl AmpConfig {
 
     /// The casting rules these settings stand for.
     pub fn policy(&self) -> Policy {
-        let patched = self.patch_functions.unwrap_or(true);
-        if self.opt_level == OptLevel::O0 || !patched {
+        // O2 and O3 have a table of their own, which keeps a half model beside f32 norms running.
+        let unpatched = self.opt_level == OptLevel::O1 && self.patch_functions == Some(false);
+        if self.opt_level == OptLevel::O0 || unpatched {
             return Policy::off();
         }
         let table =
@@ -335,7 +341,7 @@ impl AmpConfig {
     /// `cast_model_type` other than f32, `keep_batchnorm_fp32` or `master_weights`; away from O1
     /// `patch_functions = true`; per-op rules where no table is in force; master weights without
     /// half weights. [`AmpError::InvalidOption`] for a loss scale, floor or cap that is not finite
-    /// and above 0 (NaN included), a floor above the cap, and `num_losses = 0`.
+    /// and at least 2^-126 (NaN included), a floor above the cap, and `num_losses = 0`.
     pub fn build(self) -> Result<Amp, AmpError> {
         self.check_contradictions()?;
         self.check_ranges()?;
@@ -440,22 +446,22 @@ impl AmpConfig {
     }
 
     fn check_ranges(&self) -> Result<(), AmpError> {
-        let positive = |option, value: f32| {
-            if value.is_finite() && value > 0.0 {
+        let scale = |option, value: f32| {
+            if is_scale(value) {
                 return Ok(());
             }
             Err(AmpError::InvalidOption {
                 option,
                 value: value.to_string(),
-                allowed: "a finite number above 0".to_string(),
+                allowed: SCALES.to_string(),
             })
         };
-        if let Some(LossScaling::Static(scale)) = self.loss_scale {
-            positive("loss scale", scale)?;
+        if let Some(LossScaling::Static(factor)) = self.loss_scale {
+            scale("loss scale", factor)?;
         }
-        positive("max_loss_scale", self.max_loss_scale)?;
+        scale("max_loss_scale", self.max_loss_scale)?;
         if let Some(floor) = self.min_loss_scale {
-            positive("min_loss_scale", floor)?;
+            scale("min_loss_scale", floor)?;
             if floor > self.max_loss_scale {
                 return Err(AmpError::InvalidOption {
                     option: "min_loss_scale",

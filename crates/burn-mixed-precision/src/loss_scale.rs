@@ -6,13 +6,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::AmpError;
 
+/// What [`is_scale`] accepts, for messages.
+pub(crate) const SCALES: &str = "a finite number above 0, at least 2^-126";
+
+/// Whether a factor can scale a loss: below 2^-126 its inverse comes near the end of f32.
+pub(crate) fn is_scale(factor: f32) -> bool {
+    factor.is_finite() && factor >= f32::MIN_POSITIVE
+}
+
 /// How the loss scale is chosen: Apex's `loss_scale` property.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LossScaling {
     /// Grows while gradients are finite and backs off when they are not.
     Dynamic,
-    /// A constant factor: finite and above zero.
+    /// A constant factor: finite and at least 2^-126.
     Static(f32),
 }
 
@@ -28,17 +36,17 @@ impl fmt::Display for LossScaling {
 impl FromStr for LossScaling {
     type Err = AmpError;
 
-    /// Accepts `dynamic` or a finite number above zero, as Apex's command line does.
+    /// Accepts `dynamic`, as Apex's command line does, or a finite number of at least 2^-126.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         if text == "dynamic" {
             return Ok(LossScaling::Dynamic);
         }
         match text.parse::<f32>() {
-            Ok(scale) if scale.is_finite() && scale > 0.0 => Ok(LossScaling::Static(scale)),
+            Ok(scale) if is_scale(scale) => Ok(LossScaling::Static(scale)),
             _ => Err(AmpError::InvalidOption {
                 option: "loss scale",
                 value: text.to_string(),
-                allowed: "\"dynamic\" or a finite number above 0".to_string(),
+                allowed: format!("\"dynamic\" or {SCALES}"),
             }),
         }
     }

@@ -5,6 +5,7 @@ use core::any::TypeId;
 use core::cell::RefCell;
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::{LazyLock, RwLock};
 
 use burn_backend::{DeviceId, DeviceOps};
@@ -64,17 +65,66 @@ fn look_up<D: DeviceOps>(key: DeviceKey, device: &D) -> Option<Amp> {
     if let Some(amp) = DEVICES.read().unwrap_or_else(|e| e.into_inner()).get(&key) {
         return amp.clone();
     }
-    // No change is counted: what other threads have read, that there is nothing, is still right.
-    let unknown = DEVICES
-        .write()
-        .unwrap_or_else(|e| e.into_inner())
-        .insert(key, None)
-        .is_none();
-    if unknown {
-        log::warn!(
-            "{device:?} was used with MixedPrecision before it was initialised: it runs in plain \
-             f32 (O0). Call AmpConfig::init on it first."
-        );
-    }
+    // Settings may have come in since. No change is counted: what other threads have read, that there
+    // is nothing, is still right.
+    let mut devices = DEVICES.write().unwrap_or_else(|e| e.into_inner());
+    match devices.entry(key) {
+        Entry::Occupied(known) => return known.get().clone(),
+        Entry::Vacant(unknown) => unknown.insert(None),
+    };
+    drop(devices);
+    log::warn!(
+        "{device:?} was used with MixedPrecision before it was initialised: it runs in plain f32 \
+         (O0). Call AmpConfig::init on it first."
+    );
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+    use std::thread;
+
+    use burn_backend::Device;
+
+    use super::*;
+    use crate::{AmpConfig, OptLevel};
+
+    /// A device that nothing else in this process uses.
+    #[derive(Debug, Clone, PartialEq, Default)]
+    struct Numbered(u16);
+
+    impl Device for Numbered {
+        fn from_id(device_id: DeviceId) -> Self {
+            Numbered(device_id.index_id)
+        }
+
+        fn to_id(&self) -> DeviceId {
+            DeviceId {
+                type_id: 0,
+                index_id: self.0,
+            }
+        }
+    }
+
+    impl DeviceOps for Numbered {}
+
+    #[test]
+    fn settings_hold_although_another_thread_looks_at_the_same_moment() {
+        let amp = AmpConfig::new(OptLevel::O1).build().unwrap();
+        for device in (0..2000).map(Numbered) {
+            let barrier = Barrier::new(3);
+            thread::scope(|threads| {
+                for _ in 0..2 {
+                    threads.spawn(|| {
+                        barrier.wait();
+                        with(&device, |_| ());
+                    });
+                }
+                barrier.wait();
+                set(&device, Some(amp.clone()));
+            });
+            assert!(with(&device, |amp| amp.is_some()), "{device:?}");
+        }
+    }
 }
