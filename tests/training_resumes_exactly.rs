@@ -116,8 +116,7 @@ fn with_a_full_precision_recorder_nothing_else_is_needed() {
 #[test]
 fn with_a_half_precision_recorder_the_optimizer_restores_the_model() {
     for level in OptLevel::ALL {
-        // At O0 the optimizer is Burn's own and knows no weights.
-        for half in HALVES.into_iter().filter(|_| level != OptLevel::O0) {
+        for half in HALVES {
             check::<HalfPrecisionSettings>(level, half, true);
         }
     }

@@ -243,7 +243,8 @@ impl<O, B: AutodiffBackend> AmpOptimizer<O, B> {
     ///
     /// # Panics
     ///
-    /// If none of these losses was inspected: nobody could say whether to skip. And as Burn's `step`: if the scale cannot go down and the rule says
+    /// If none of these losses was inspected: nobody could say whether to skip. And as Burn's `step`:
+    /// if the scale cannot go down and the rule says
     /// [`AtFloorPolicy::Error`](crate::AtFloorPolicy::Error).
     pub fn step_with<M>(
         &mut self,
@@ -385,9 +386,7 @@ impl<O, B: AutodiffBackend> AmpOptimizer<O, B> {
                 }
                 let factor = outcome.clip_factor;
                 let module = apply(&mut self.inner, &mut self.weights, &amp, factor, module);
-                if self.scaler.is_enabled() {
-                    scope::disabled(|| statistics::keep::<B, M>(&module, &mut self.weights));
-                }
+                scope::disabled(|| statistics::keep::<B, M>(&module, &mut self.weights));
                 module
             }
             StepStatus::Skipped => {

@@ -90,6 +90,7 @@ impl Scaler {
     ///
     /// If `loss_id` is not below `num_losses`.
     pub fn loss_scale(&self, loss_id: usize) -> LossScale {
+        self.amp.loss_scales().check(loss_id);
         self.lock()[loss_id]
     }
 
@@ -103,6 +104,7 @@ impl Scaler {
     ///
     /// If `loss_id` is not below `num_losses`.
     pub fn set_loss_scale(&self, loss_id: usize, scale: f32) -> Result<(), LossScaleError> {
+        self.amp.loss_scales().check(loss_id);
         self.lock()[loss_id].set(scale)?;
         self.amp.loss_scales().set(loss_id, scale);
         Ok(())
@@ -218,6 +220,10 @@ pub struct Inspection<'a, B: AutodiffBackend> {
 
 impl<B: AutodiffBackend> Inspection<'_, B> {
     /// Adds the gradients that a model has for one loss.
+    ///
+    /// # Panics
+    ///
+    /// If `loss_id` is not below `num_losses`.
     #[must_use]
     pub fn gradients<M: AutodiffModule<B>>(
         mut self,
@@ -225,6 +231,7 @@ impl<B: AutodiffBackend> Inspection<'_, B> {
         model: &M,
         grads: &GradientsParams,
     ) -> Self {
+        self.scaler.amp.loss_scales().check(loss_id);
         self.check.add(loss_id, model, grads);
         self
     }

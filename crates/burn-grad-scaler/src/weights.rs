@@ -6,7 +6,7 @@ use burn::module::{ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{DType, Element, FloatDType, Tensor, TensorData, TensorPrimitive};
-use burn_mixed_precision::{Amp, HalfDType, RUNNING_STATISTICS};
+use burn_mixed_precision::{Amp, HalfDType, OptLevel, RUNNING_STATISTICS};
 
 /// The latest value of every parameter that was stepped, and of every tensor that forward changes.
 ///
@@ -159,11 +159,18 @@ impl<'a, B: AutodiffBackend> Lift<'a, B> {
 }
 
 /// The dtype a model's parameter has under these settings, if it has this one now.
+///
+/// O0 leaves a model that is half by hand as it is.
 fn model_dtype(amp: &Amp, containers: &[String], current: DType) -> FloatDType {
     match (amp.parameter_dtype(containers), current) {
         (_, DType::F64) | (None, _) => current.into(),
+        _ if is_o0(amp) => current.into(),
         (Some(dtype), _) => dtype,
     }
+}
+
+fn is_o0(amp: &Amp) -> bool {
+    amp.config().opt_level() == OptLevel::O0
 }
 
 /// Puts another value into a parameter, a leaf as the old one was.
@@ -199,7 +206,9 @@ impl<B: AutodiffBackend> ModuleMapper<B> for Lift<'_, B> {
         };
         match kept {
             Some(kept) => replace(param, kept),
-            None if half => param.map(|tensor| cast_leaf(tensor, FloatDType::F32)),
+            None if half && !is_o0(self.amp) => {
+                param.map(|tensor| cast_leaf(tensor, FloatDType::F32))
+            }
             // An f32 value, also where a half one belongs: fresh from outside, its own master.
             None => param,
         }

@@ -112,6 +112,16 @@ impl LossScales {
         self.slot(loss_id).store(scale.to_bits(), Ordering::Release);
     }
 
+    /// Makes sure that a loss id is one of these.
+    ///
+    /// # Panics
+    ///
+    /// If `loss_id` is not below [`num_losses`](LossScales::num_losses), with a message that says how
+    /// to raise it.
+    pub fn check(&self, loss_id: usize) {
+        self.slot(loss_id);
+    }
+
     fn slot(&self, loss_id: usize) -> &AtomicU32 {
         self.bits.get(loss_id).unwrap_or_else(|| {
             panic!(
