@@ -27,7 +27,7 @@ use backend::{Bare, Device};
 use measure::Sample;
 use models::{Cnn, Lm, Lstm, Mlp, ResNet};
 use task::Task;
-use variant::Variant;
+use variant::{Variant, Without};
 
 type Plain<F> = Autodiff<Bare<F>>;
 type Mixed = MixedPrecision<Autodiff<Bare<f32>>>;
@@ -95,6 +95,13 @@ fn mixed<T: Task<Mixed>>(variant: Variant, mode: Mode) -> Option<Sample> {
         .config()
         .init::<Mixed>(&backend::device())
         .unwrap_or_else(|error| panic!("{error}"));
-    let optim = AmpOptimizer::new(AdamWConfig::new().init::<Mixed, T>(), &amp);
+    let optim = AmpOptimizer::new(AdamWConfig::new().init::<Mixed, T>(), &amp)
+        .with_step_ahead(variant.without() != Some(Without::StepAhead));
+    let optim = match variant.without() {
+        Some(Without::Check) => optim
+            .with_finite_check(false)
+            .unwrap_or_else(|error| panic!("{error}")),
+        _ => optim,
+    };
     training::run::<Mixed, T, _>(|device| amp.cast_model(T::new(device)), optim, mode)
 }

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use burn_amp::{AmpConfig, AmpError, HalfDType, OptLevel};
+use burn_amp::{AmpConfig, AmpError, HalfDType, LossScaling, OptLevel};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Variant {
@@ -14,8 +14,19 @@ pub enum Variant {
     Amp {
         level: OptLevel,
         half: HalfDType,
-        flat_linear: bool,
+        without: Option<Without>,
     },
+}
+
+/// What a decorated variant leaves out, to see what it is worth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Without {
+    /// `linear` keeps its batch dimensions.
+    FlatLinear,
+    /// The optimizer's step waits for the finite check.
+    StepAhead,
+    /// No finite check and a static scale: no host read.
+    Check,
 }
 
 impl Variant {
@@ -25,11 +36,24 @@ impl Variant {
             Variant::Amp {
                 level,
                 half,
-                flat_linear,
-            } => AmpConfig::new(level)
-                .with_half(half)
-                .with_flat_linear(flat_linear),
+                without,
+            } => {
+                let config = AmpConfig::new(level)
+                    .with_half(half)
+                    .with_flat_linear(without != Some(Without::FlatLinear));
+                match without {
+                    Some(Without::Check) => config.with_loss_scale(LossScaling::Static(1024.0)),
+                    _ => config,
+                }
+            }
             Variant::Full | Variant::ByHand(_) => AmpConfig::new(OptLevel::O0),
+        }
+    }
+
+    pub fn without(self) -> Option<Without> {
+        match self {
+            Variant::Amp { without, .. } => without,
+            Variant::Full | Variant::ByHand(_) => None,
         }
     }
 }
@@ -37,7 +61,8 @@ impl Variant {
 impl FromStr for Variant {
     type Err = AmpError;
 
-    /// `f32`, `hand-f16`, `O0`, `O1-f16`, `O2-bf16`, `O1-f16-batched` (linear layers not flattened).
+    /// `f32`, `hand-f16`, `O0`, `O1-f16`, `O2-bf16`, and `O1-f16-batched`, `O1-f16-waiting` and
+    /// `O1-f16-unchecked` for what can be left out.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let mut parts = text.split('-');
         let first = parts.next().unwrap_or_default();
@@ -48,7 +73,12 @@ impl FromStr for Variant {
             level => Variant::Amp {
                 level: level.parse()?,
                 half,
-                flat_linear: parts.next() != Some("batched"),
+                without: match parts.next() {
+                    Some("batched") => Some(Without::FlatLinear),
+                    Some("waiting") => Some(Without::StepAhead),
+                    Some("unchecked") => Some(Without::Check),
+                    _ => None,
+                },
             },
         })
     }

@@ -1,6 +1,6 @@
 use burn::module::{AutodiffModule, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
-use burn::tensor::backend::AutodiffBackend;
+use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{DType, FloatDType, Int, Tensor};
 use burn_mixed_precision::scope;
 
@@ -31,6 +31,13 @@ pub(crate) struct LossCheck {
 /// squares is finite unless an element is not, or is beyond 1.8e19; only then a second look counts.
 pub(crate) struct GradCheck<B: AutodiffBackend> {
     losses: Vec<(usize, Vec<Entry<B>>)>,
+}
+
+/// A [`GradCheck`] that the device is at.
+pub(crate) struct PendingCheck<B: AutodiffBackend> {
+    losses: Vec<(usize, Vec<Entry<B>>)>,
+    /// One sum per gradient; `None` without gradients.
+    squares: Option<Tensor<B::InnerBackend, 1>>,
 }
 
 struct Entry<B: AutodiffBackend> {
@@ -70,13 +77,29 @@ impl<B: AutodiffBackend> GradCheck<B> {
 
     /// One device-to-host read; up to two more if a gradient is not finite.
     pub fn read(self) -> Checked {
+        self.begin().read()
+    }
+
+    /// Has the device look, without waiting for it.
+    pub fn begin(self) -> PendingCheck<B> {
+        let entries = self.losses.iter().flat_map(|(_, entries)| entries);
+        let squares = entries.map(|entry| entry.grad.clone().powi_scalar(2).sum());
+        PendingCheck {
+            squares: scope::disabled(|| gather(squares)),
+            losses: self.losses,
+        }
+    }
+}
+
+impl<B: AutodiffBackend> PendingCheck<B> {
+    /// Waits for what was found.
+    pub fn read(self) -> Checked {
         scope::disabled(|| self.read_full())
     }
 
     fn read_full(self) -> Checked {
         let entries = || self.losses.iter().flat_map(|(_, entries)| entries);
-        let mut squares =
-            read_together::<B>(entries().map(|e| e.grad.clone().powi_scalar(2).sum()));
+        let mut squares = read::<B>(self.squares);
         let suspects: Vec<&Entry<B>> = entries()
             .zip(&squares)
             .filter(|(_, square)| !square.is_finite())
@@ -117,16 +140,17 @@ impl<B: AutodiffBackend> GradCheck<B> {
     }
 }
 
-/// Reads one number of each of several tensors, in one transfer.
-fn read_together<B: AutodiffBackend>(
-    numbers: impl Iterator<Item = Tensor<B::InnerBackend, 1>>,
-) -> Vec<f64> {
+/// Brings several numbers together on one device.
+fn gather<B: Backend>(numbers: impl Iterator<Item = Tensor<B, 1>>) -> Option<Tensor<B, 1>> {
     let numbers: Vec<_> = numbers.collect();
-    let Some(device) = numbers.first().map(Tensor::device) else {
-        return Vec::new();
-    };
+    let device = numbers.first()?.device();
     let numbers = numbers.into_iter().map(|n| n.to_device(&device)).collect();
-    Tensor::cat(numbers, 0).into_data().iter::<f64>().collect()
+    Some(Tensor::cat(numbers, 0))
+}
+
+/// Reads numbers in one transfer.
+fn read<B: AutodiffBackend>(numbers: Option<Tensor<B::InnerBackend, 1>>) -> Vec<f64> {
+    numbers.map_or_else(Vec::new, |numbers| numbers.into_data().iter().collect())
 }
 
 /// Infinities and NaNs of each gradient, in one transfer.
@@ -157,7 +181,7 @@ fn sum_of_large_squares<B: AutodiffBackend>(grad: &Tensor<B::InnerBackend, 1>) -
         .mul_scalar(2f32.powi(-100))
         .powi_scalar(2)
         .sum();
-    read_together::<B>(core::iter::once(scaled))[0] * 2f64.powi(200)
+    read::<B>(Some(scaled))[0] * 2f64.powi(200)
 }
 
 struct Collector<'a, B: AutodiffBackend> {

@@ -86,6 +86,7 @@ pub struct AmpOptimizer<O, B: AutodiffBackend> {
     scaler: Scaler,
     clip_norm: Option<f64>,
     finite_check: bool,
+    step_ahead: bool,
     weights: Weights<B::InnerBackend>,
     monitor: StepMonitor,
     announcer: Announcer,
@@ -110,6 +111,7 @@ impl<O, B: AutodiffBackend> AmpOptimizer<O, B> {
             finite_check: scaler.is_enabled(),
             scaler: scaler.clone(),
             clip_norm: None,
+            step_ahead: true,
             weights: Weights::default(),
             monitor: StepMonitor::default(),
             announcer: Announcer::default(),
@@ -168,6 +170,23 @@ impl<O, B: AutodiffBackend> AmpOptimizer<O, B> {
         }
         self.finite_check = check;
         Ok(self)
+    }
+
+    /// Switches whether a step is computed while its verdict is on the way (on unless set).
+    ///
+    /// Waiting for the verdict leaves the device idle until the host has prepared the inner
+    /// optimizer's many small operations. Ahead of it, the device computes them meanwhile, and a step
+    /// whose gradients turn out not to be finite is dropped for the state from before it. Results
+    /// are the same, bit by bit. Until the verdict is there, old and new weights and optimizer state
+    /// are both in memory; activations, which are larger as a rule, are not any more.
+    ///
+    /// With [`with_clip_norm`](AmpOptimizer::with_clip_norm) there is nothing to compute before the
+    /// norm is known: such steps wait. Switch it off for an inner optimizer whose clones share
+    /// changeable state; none of Burn's do.
+    #[must_use]
+    pub fn with_step_ahead(mut self, ahead: bool) -> Self {
+        self.step_ahead = ahead;
+        self
     }
 
     /// What became of the last step; `None` before the first one.
@@ -302,12 +321,19 @@ impl<O, B: AutodiffBackend> AmpOptimizer<O, B> {
     }
 
     /// Looks at the gradients and steps or skips.
-    fn checked<M: AutodiffModule<B>>(
+    fn checked<M>(
         &mut self,
         module: M,
         grads: GradientsParams,
         step: impl FnOnce(&mut O, M, GradientsParams) -> M,
-    ) -> M {
+    ) -> M
+    where
+        M: AutodiffModule<B>,
+        O: Optimizer<M, B>,
+    {
+        if self.finite_check && self.step_ahead && self.clip_norm.is_none() {
+            return self.checked_behind(module, grads, step);
+        }
         let outcome = if self.finite_check || self.clip_norm.is_some() {
             let verdict = self
                 .scaler
@@ -321,6 +347,46 @@ impl<O, B: AutodiffBackend> AmpOptimizer<O, B> {
         self.finish(outcome, module, |inner, weights, amp, factor, module| {
             step_full(inner, weights, amp, factor, module, grads, step)
         })
+    }
+
+    /// Steps, then reads what the look at the gradients gave, and takes the step back if need be.
+    fn checked_behind<M>(
+        &mut self,
+        module: M,
+        grads: GradientsParams,
+        step: impl FnOnce(&mut O, M, GradientsParams) -> M,
+    ) -> M
+    where
+        M: AutodiffModule<B>,
+        O: Optimizer<M, B>,
+    {
+        let looked = self
+            .scaler
+            .inspect::<B>()
+            .gradients(0, &module, &grads)
+            .begin();
+        let amp = self.scaler.amp().clone();
+        // Shares the tensors: optimizers make new ones.
+        let before = (module.clone(), self.inner.clone(), self.weights.clone());
+        let stepped = step_full(
+            &mut self.inner,
+            &mut self.weights,
+            &amp,
+            1.0,
+            module,
+            grads,
+            step,
+        );
+        let verdict = self.scaler.judge(looked.read());
+        let outcome = outcome(&verdict, verdict.overflowed(0), |_| true);
+        let module = if outcome.was_applied() {
+            stepped
+        } else {
+            let (module, inner, weights) = before;
+            (self.inner, self.weights) = (inner, weights);
+            module
+        };
+        self.finish(outcome, module, |_, _, _, _, module| module)
     }
 
     /// Applies what was decided, and tells whoever follows.

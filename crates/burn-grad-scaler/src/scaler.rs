@@ -5,7 +5,7 @@ use burn::optim::GradientsParams;
 use burn::tensor::backend::AutodiffBackend;
 use burn_mixed_precision::{Amp, LossScaling};
 
-use crate::check::{Checked, GradCheck};
+use crate::check::{Checked, GradCheck, PendingCheck};
 use crate::{LossScale, LossScaleConfig, LossScaleError, ScaleUpdate};
 
 /// The loss scales of one [`Amp`], one per loss, shared by every optimizer that trains with it.
@@ -134,7 +134,8 @@ impl Scaler {
         }
     }
 
-    fn judge(&self, checked: Checked) -> Verdict {
+    /// Moves each loss's scale once, for what was found in its gradients.
+    pub(crate) fn judge(&self, checked: Checked) -> Verdict {
         let mut scales = self.lock();
         let mut updates: Vec<(usize, ScaleUpdate)> = Vec::new();
         for loss in checked.losses.iter().filter(|loss| loss.gradients > 0) {
@@ -203,6 +204,11 @@ impl<B: AutodiffBackend> Inspection<'_, B> {
     ) -> Self {
         self.check.add(loss_id, model, grads);
         self
+    }
+
+    /// Has the device look, without waiting for it.
+    pub(crate) fn begin(self) -> PendingCheck<B> {
+        self.check.begin()
     }
 
     /// Reads the result, one device-to-host read for all, and moves each loss's scale once.
