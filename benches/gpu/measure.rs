@@ -39,15 +39,12 @@ where
     O: Optimizer<T, B>,
 {
     (0..LOSS_AFTER).for_each(|_| training.step());
-    let loss = training.forward().inner().into_data();
-    let loss = loss.iter::<f64>().next().expect("a loss is one number");
-
-    let live = {
-        let loss = training.forward();
-        let live = backend::bytes_in_use::<B>(&training.device);
-        drop(loss);
-        live
-    };
+    // One forward for both, and its backward: Burn keeps a graph that never ran backward.
+    let loss = training.forward();
+    let live = backend::bytes_in_use::<B>(&training.device);
+    let value = loss.clone().inner().into_data();
+    training.update(loss.backward());
+    let loss = value.iter::<f64>().next().expect("a loss is one number");
 
     let reads = burn_amp::host_reads();
     let ((), casts) = burn_amp::measure(|| training.step());
