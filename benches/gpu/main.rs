@@ -27,7 +27,7 @@ use backend::{Bare, Device};
 use measure::Sample;
 use models::{Cnn, Lm, Lstm, Mlp, ResNet};
 use task::Task;
-use variant::{Variant, Without};
+use variant::{Change, Variant};
 
 type Plain<F> = Autodiff<Bare<F>>;
 type Mixed = MixedPrecision<Autodiff<Bare<f32>>>;
@@ -96,9 +96,9 @@ fn mixed<T: Task<Mixed>>(variant: Variant, mode: Mode) -> Option<Sample> {
         .init::<Mixed>(&backend::device())
         .unwrap_or_else(|error| panic!("{error}"));
     let optim = AmpOptimizer::new(AdamWConfig::new().init::<Mixed, T>(), &amp)
-        .with_step_ahead(variant.without() != Some(Without::StepAhead));
-    let optim = match variant.without() {
-        Some(Without::Check) => optim
+        .with_step_ahead(variant.change() == Some(Change::StepAhead));
+    let optim = match variant.change() {
+        Some(Change::Check) => optim
             .with_finite_check(false)
             .unwrap_or_else(|error| panic!("{error}")),
         _ => optim,

@@ -14,16 +14,16 @@ pub enum Variant {
     Amp {
         level: OptLevel,
         half: HalfDType,
-        without: Option<Without>,
+        change: Option<Change>,
     },
 }
 
-/// What a decorated variant leaves out, to see what it is worth.
+/// What a decorated variant does differently, to see what that is worth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Without {
+pub enum Change {
     /// `linear` keeps its batch dimensions.
     FlatLinear,
-    /// The optimizer's step waits for the finite check.
+    /// The optimizer's step does not wait for the finite check.
     StepAhead,
     /// No finite check and a static scale: no host read.
     Check,
@@ -36,13 +36,13 @@ impl Variant {
             Variant::Amp {
                 level,
                 half,
-                without,
+                change,
             } => {
                 let config = AmpConfig::new(level)
                     .with_half(half)
-                    .with_flat_linear(without != Some(Without::FlatLinear));
-                match without {
-                    Some(Without::Check) => config.with_loss_scale(LossScaling::Static(1024.0)),
+                    .with_flat_linear(change != Some(Change::FlatLinear));
+                match change {
+                    Some(Change::Check) => config.with_loss_scale(LossScaling::Static(1024.0)),
                     _ => config,
                 }
             }
@@ -50,9 +50,9 @@ impl Variant {
         }
     }
 
-    pub fn without(self) -> Option<Without> {
+    pub fn change(self) -> Option<Change> {
         match self {
-            Variant::Amp { without, .. } => without,
+            Variant::Amp { change, .. } => change,
             Variant::Full | Variant::ByHand(_) => None,
         }
     }
@@ -61,8 +61,8 @@ impl Variant {
 impl FromStr for Variant {
     type Err = AmpError;
 
-    /// `f32`, `hand-f16`, `O0`, `O1-f16`, `O2-bf16`, and `O1-f16-batched`, `O1-f16-waiting` and
-    /// `O1-f16-unchecked` for what can be left out.
+    /// `f32`, `hand-f16`, `O0`, `O1-f16`, `O2-bf16`, and `O1-f16-batched`, `O1-f16-ahead` and
+    /// `O1-f16-unchecked` for what can be changed.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let mut parts = text.split('-');
         let first = parts.next().unwrap_or_default();
@@ -73,10 +73,10 @@ impl FromStr for Variant {
             level => Variant::Amp {
                 level: level.parse()?,
                 half,
-                without: match parts.next() {
-                    Some("batched") => Some(Without::FlatLinear),
-                    Some("waiting") => Some(Without::StepAhead),
-                    Some("unchecked") => Some(Without::Check),
+                change: match parts.next() {
+                    Some("batched") => Some(Change::FlatLinear),
+                    Some("ahead") => Some(Change::StepAhead),
+                    Some("unchecked") => Some(Change::Check),
                     _ => None,
                 },
             },

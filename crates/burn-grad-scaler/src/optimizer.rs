@@ -111,7 +111,7 @@ impl<O, B: AutodiffBackend> AmpOptimizer<O, B> {
             finite_check: scaler.is_enabled(),
             scaler: scaler.clone(),
             clip_norm: None,
-            step_ahead: true,
+            step_ahead: false,
             weights: Weights::default(),
             monitor: StepMonitor::default(),
             announcer: Announcer::default(),
@@ -172,7 +172,7 @@ impl<O, B: AutodiffBackend> AmpOptimizer<O, B> {
         Ok(self)
     }
 
-    /// Switches whether a step is computed while its verdict is on the way (on unless set).
+    /// Switches whether a step is computed while its verdict is on the way (off unless set).
     ///
     /// Waiting for the verdict leaves the device idle until the host has prepared the inner
     /// optimizer's many small operations. Ahead of it, the device computes them meanwhile, and a step
