@@ -112,6 +112,7 @@ pub struct AmpConfig {
     pub(crate) capability: Capability,
     pub(crate) rules: BTreeMap<Op, CastRule>,
     pub(crate) channel_vectors: bool,
+    pub(crate) flat_linear: bool,
     pub(crate) keep_f32_modules: Vec<String>,
 }
 
@@ -140,6 +141,7 @@ impl AmpConfig {
             capability: Capability::Strict,
             rules: BTreeMap::new(),
             channel_vectors: true,
+            flat_linear: true,
             keep_f32_modules: NORM_LAYERS.map(str::to_string).to_vec(),
         }
     }
@@ -244,6 +246,14 @@ impl AmpConfig {
         self
     }
 
+    /// Switches whether `linear` [flattens](Policy::flattens_linear) its batch dimensions (on unless
+    /// set).
+    #[must_use]
+    pub fn with_flat_linear(mut self, flat: bool) -> Self {
+        self.flat_linear = flat;
+        self
+    }
+
     /// Replaces the set of modules that stay in f32 in a half model, by struct name.
     #[must_use]
     pub fn with_keep_f32_modules<S: Into<String>>(
@@ -326,8 +336,9 @@ impl AmpConfig {
         if self.opt_level == OptLevel::O0 || unpatched {
             return Policy::off();
         }
-        let table =
-            Policy::new(self.opt_level, self.half).with_channel_vectors(self.channel_vectors);
+        let table = Policy::new(self.opt_level, self.half)
+            .with_channel_vectors(self.channel_vectors)
+            .with_flat_linear(self.flat_linear);
         self.rules
             .iter()
             .fold(table, |policy, (op, rule)| policy.with_rule(*op, *rule))

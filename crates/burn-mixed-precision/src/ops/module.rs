@@ -5,9 +5,26 @@ use burn_backend::ops::{
     MaxPool2dBackward, MaxPool2dWithIndices, ModuleOps, UnfoldOptions,
 };
 use burn_backend::tensor::{BoolTensor, FloatTensor, IntTensor};
+use burn_backend::{Shape, TensorMetadata};
 
 use crate::cast::{Plan, affine, binary, unary};
-use crate::{MixedPrecision, Op};
+use crate::{MixedPrecision, Op, Policy, scope};
+
+/// `linear` over all rows at once, so that the weight's gradient is one product: see
+/// [`Policy::flattens_linear`].
+fn flat_linear<B: Backend>(
+    x: FloatTensor<B>,
+    weight: FloatTensor<B>,
+    bias: Option<FloatTensor<B>>,
+) -> FloatTensor<B> {
+    let mut shape = x.shape();
+    let last = shape.num_dims() - 1;
+    let rows = (0..last).map(|dim| shape[dim]).product();
+    let x = B::float_reshape(x, Shape::new([rows, shape[last]]));
+    let output = B::linear(x, weight, bias);
+    shape[last] = output.shape()[1];
+    B::float_reshape(output, shape)
+}
 
 impl<B: Backend> ModuleOps<Self> for MixedPrecision<B> {
     fn embedding(weights: FloatTensor<Self>, indices: IntTensor<Self>) -> FloatTensor<Self> {
@@ -31,7 +48,15 @@ impl<B: Backend> ModuleOps<Self> for MixedPrecision<B> {
         weight: FloatTensor<Self>,
         bias: Option<FloatTensor<Self>>,
     ) -> FloatTensor<Self> {
-        affine(Op::Linear, x, weight, bias, B::linear)
+        let flat = x.rank() > 2
+            && scope::policy(
+                || B::float_device(&x.inner),
+                |policy| policy.is_some_and(Policy::flattens_linear),
+            );
+        match flat {
+            true => affine(Op::Linear, x, weight, bias, flat_linear::<B>),
+            false => affine(Op::Linear, x, weight, bias, B::linear),
+        }
     }
 
     fn linear_x_backward(

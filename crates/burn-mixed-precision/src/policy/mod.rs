@@ -32,6 +32,7 @@ pub struct Policy {
     rules: [CastRule; Op::ALL.len()],
     channel_vectors: bool,
     full_host_reads: bool,
+    flat_linear: bool,
 }
 
 impl Policy {
@@ -47,6 +48,7 @@ impl Policy {
             rules,
             channel_vectors: true,
             full_host_reads: matches!(level, OptLevel::O1 | OptLevel::O2),
+            flat_linear: level != OptLevel::O0,
         }
     }
 
@@ -66,6 +68,7 @@ impl Policy {
             rules: [CastRule::Full; Op::ALL.len()],
             channel_vectors: false,
             full_host_reads: true,
+            flat_linear: true,
         }
     }
 
@@ -87,6 +90,13 @@ impl Policy {
     #[must_use]
     pub fn with_full_host_reads(mut self, full: bool) -> Self {
         self.full_host_reads = full;
+        self
+    }
+
+    /// Switches whether `linear` [flattens](Policy::flattens_linear) the batch dimensions.
+    #[must_use]
+    pub fn with_flat_linear(mut self, flat: bool) -> Self {
+        self.flat_linear = flat;
         self
     }
 
@@ -126,6 +136,16 @@ impl Policy {
     /// Whether reading a half tensor to the host gives f32 data, as Apex's patched `.cpu()` does.
     pub fn reads_full(&self) -> bool {
         self.full_host_reads
+    }
+
+    /// Whether `linear` takes all leading dimensions of its input as one (on, except in
+    /// [`Policy::off`]).
+    ///
+    /// The output is the same. Backward differs: Burn's weight gradient of an input `[N, T, in]` is
+    /// N products, each rounded to half, and a sum over them; that of `[N * T, in]` is one product.
+    /// It is faster on a GPU and needs no memory for N products.
+    pub fn flattens_linear(&self) -> bool {
+        self.flat_linear
     }
 
     /// The operations whose rule differs from the table of a level.

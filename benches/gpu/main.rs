@@ -1,0 +1,106 @@
+//! One training step on a GPU, in f32, in half by hand and at every opt level: time, memory, casts.
+//!
+//! `benches/gpu/run` builds this, runs every model in every variant and prints one table. By itself
+//! the program measures one variant and prints one line, since a process has one set of tuned
+//! kernels and one default dtype per device:
+//!
+//! ```sh
+//! cargo bench --features cuda --bench gpu -- lm o1-f16
+//! ```
+
+mod backend;
+mod data;
+mod measure;
+mod models;
+mod table;
+mod task;
+mod training;
+mod variant;
+
+use burn::backend::Autodiff;
+use burn::optim::AdamWConfig;
+use burn::tensor::backend::AutodiffBackend;
+use burn::tensor::{bf16, f16};
+use burn_amp::{AmpOptimizer, HalfDType, MixedPrecision};
+
+use backend::{Bare, Device};
+use measure::Sample;
+use models::{Cnn, Lm, Lstm, Mlp, ResNet};
+use task::Task;
+use variant::{Change, Variant};
+
+type Plain<F> = Autodiff<Bare<F>>;
+type Mixed = MixedPrecision<Autodiff<Bare<f32>>>;
+
+/// Runs one model in one variant.
+macro_rules! run {
+    ($model:ident, $variant:expr, $mode:expr) => {
+        match $variant {
+            Variant::Full => plain::<Plain<f32>, $model<Plain<f32>>>($mode),
+            Variant::ByHand(HalfDType::F16) => plain::<Plain<f16>, $model<Plain<f16>>>($mode),
+            Variant::ByHand(HalfDType::Bf16) => plain::<Plain<bf16>, $model<Plain<bf16>>>($mode),
+            variant => mixed::<$model<Mixed>>(variant, $mode),
+        }
+    };
+}
+
+/// What to do with a training run.
+#[derive(Clone, Copy)]
+enum Mode {
+    Measure,
+    /// Only step, for a profiler.
+    Steps(usize),
+}
+
+fn main() {
+    // `cargo bench` adds a flag of its own.
+    let args: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|a| a != "--bench")
+        .collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    match args[..] {
+        ["table"] => table::print(std::io::stdin().lines().map(|line| line.expect("stdin"))),
+        [model, variant] => one(model, variant, Mode::Measure),
+        [model, variant, steps] => one(model, variant, Mode::Steps(steps.parse().expect("steps"))),
+        _ => panic!("usage: gpu MODEL VARIANT [STEPS] | gpu table < LINES"),
+    }
+}
+
+fn one(model: &str, name: &str, mode: Mode) {
+    let variant: Variant = name.parse().unwrap_or_else(|error| panic!("{error}"));
+    let sample = match model {
+        "lm" => run!(Lm, variant, mode),
+        "mlp" => run!(Mlp, variant, mode),
+        "cnn" => run!(Cnn, variant, mode),
+        "resnet" => run!(ResNet, variant, mode),
+        "lstm" => run!(Lstm, variant, mode),
+        _ => panic!("model {model:?}: allowed are lm, mlp, cnn, resnet and lstm"),
+    };
+    if let Some(sample) = sample {
+        println!("{}", table::line(model, &format!("burn {name}"), &sample));
+    }
+}
+
+fn plain<B, T>(mode: Mode) -> Option<Sample>
+where
+    B: AutodiffBackend<Device = Device>,
+    T: Task<B>,
+{
+    training::run::<B, T, _>(T::new, AdamWConfig::new().init(), mode)
+}
+
+fn mixed<T: Task<Mixed>>(variant: Variant, mode: Mode) -> Option<Sample> {
+    let amp = variant
+        .config()
+        .init::<Mixed>(&backend::device())
+        .unwrap_or_else(|error| panic!("{error}"));
+    let optim = AmpOptimizer::new(AdamWConfig::new().init::<Mixed, T>(), &amp);
+    let optim = match variant.change() {
+        Some(Change::Check) => optim
+            .with_finite_check(false)
+            .unwrap_or_else(|error| panic!("{error}")),
+        _ => optim,
+    };
+    training::run::<Mixed, T, _>(|device| amp.cast_model(T::new(device)), optim, mode)
+}

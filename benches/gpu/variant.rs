@@ -1,0 +1,82 @@
+//! The rows of the table: which precision a model trains in, and who sees to it.
+
+use std::str::FromStr;
+
+use burn_amp::{AmpConfig, AmpError, HalfDType, LossScaling, OptLevel};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Variant {
+    /// The bare backend in f32.
+    Full,
+    /// The bare backend with half as its default float: everything in half, no scaling.
+    ByHand(HalfDType),
+    /// The decorator and `AmpOptimizer`.
+    Amp {
+        level: OptLevel,
+        half: HalfDType,
+        change: Option<Change>,
+    },
+}
+
+/// What a decorated variant does differently, to see what that is worth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// `linear` keeps its batch dimensions.
+    FlatLinear,
+    /// No finite check and a static scale: no host read.
+    Check,
+}
+
+impl Variant {
+    /// The settings of a decorated variant.
+    pub fn config(self) -> AmpConfig {
+        match self {
+            Variant::Amp {
+                level,
+                half,
+                change,
+            } => {
+                let config = AmpConfig::new(level)
+                    .with_half(half)
+                    .with_flat_linear(change != Some(Change::FlatLinear));
+                match change {
+                    Some(Change::Check) => config.with_loss_scale(LossScaling::Static(1024.0)),
+                    _ => config,
+                }
+            }
+            Variant::Full | Variant::ByHand(_) => AmpConfig::new(OptLevel::O0),
+        }
+    }
+
+    pub fn change(self) -> Option<Change> {
+        match self {
+            Variant::Amp { change, .. } => change,
+            Variant::Full | Variant::ByHand(_) => None,
+        }
+    }
+}
+
+impl FromStr for Variant {
+    type Err = AmpError;
+
+    /// `f32`, `hand-f16`, `O0`, `O1-f16`, `O2-bf16`, and `O1-f16-batched` and `O1-f16-unchecked` for
+    /// what can be changed.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let mut parts = text.split('-');
+        let first = parts.next().unwrap_or_default();
+        let half = parts.next().map_or(Ok(HalfDType::F16), str::parse)?;
+        Ok(match first {
+            "f32" => Variant::Full,
+            "hand" => Variant::ByHand(half),
+            level => Variant::Amp {
+                level: level.parse()?,
+                half,
+                change: match parts.next() {
+                    Some("batched") => Some(Change::FlatLinear),
+                    Some("unchecked") => Some(Change::Check),
+                    _ => None,
+                },
+            },
+        })
+    }
+}
