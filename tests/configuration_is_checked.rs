@@ -182,7 +182,8 @@ fn overrides_win_over_the_level() {
         .with_loss_scale(LossScaling::Static(128.0))
         .with_cast_model_outputs(ModelType::Half)
         .with_rule(Op::FloatExp, CastRule::AsIs)
-        .with_channel_vectors(false);
+        .with_channel_vectors(false)
+        .with_flat_linear(false);
     assert_eq!(config.cast_model_type(), Some(ModelType::F32));
     assert_eq!(config.cast_model_outputs(), Some(ModelType::Half));
     assert_eq!(config.loss_scale(), LossScaling::Static(128.0));
@@ -190,6 +191,7 @@ fn overrides_win_over_the_level() {
     let amp = config.build().unwrap();
     assert_eq!(amp.policy().rule(Op::FloatExp), CastRule::AsIs);
     assert!(!amp.policy().keeps_channel_vectors());
+    assert!(!amp.policy().flattens_linear());
     let overrides: Vec<_> = amp.policy().overrides(O2).collect();
     assert_eq!(overrides, [(Op::FloatExp, CastRule::AsIs)]);
 
@@ -224,6 +226,7 @@ fn unusual() -> AmpConfig {
         .with_rule(Op::FloatExp, CastRule::FullThenLower)
         .with_rule(Op::Softmax, CastRule::AsIs)
         .with_channel_vectors(false)
+        .with_flat_linear(false)
         .with_keep_f32_modules(["Mine"])
 }
 
