@@ -233,3 +233,27 @@ fn a_half_weight_that_is_changed_between_steps_goes_on_from_its_new_value() {
         assert_eq!(values(&optim.full_model(model)), [once, once]);
     });
 }
+
+#[test]
+fn a_parameter_that_was_removed_is_not_missed() {
+    for level in [OptLevel::O1, OptLevel::O2] {
+        let amp = amp(level, HalfDType::F16);
+        amp.scope(|| {
+            let mut model = amp.cast_model(Growing {
+                layers: vec![layer(), layer()],
+            });
+            let mut optim = AmpOptimizer::new(AdamConfig::new().init(), &amp);
+            for layers in [2, 1, 1] {
+                model.layers.truncate(layers);
+                let before = weight(&model, 0);
+                let grads = GradientsParams::from_grads(loss(&model, layers).backward(), &model);
+                model = optim.step(0.01, model, grads);
+                assert_ne!(
+                    before,
+                    weight(&model, 0),
+                    "{level}: the layer that stayed moves"
+                );
+            }
+        });
+    }
+}
