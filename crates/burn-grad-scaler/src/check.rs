@@ -2,7 +2,7 @@ use std::collections::HashSet;
 
 use burn::module::{AutodiffModule, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
-use burn::tensor::backend::AutodiffBackend;
+use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{DType, FloatDType, Int, Tensor};
 use burn_mixed_precision::scope;
 
@@ -31,8 +31,9 @@ pub(crate) struct LossCheck {
 
 /// Looks at gradients: are they finite, how large are they.
 ///
-/// Per parameter one sum of squares in f32 on the device, all read to the host together. A sum of
-/// squares is finite unless an element is not, or is beyond 1.8e19; only then a second look counts.
+/// One sum of squares in f32 per loss, taken on the device and read to the host with those of the
+/// other losses. A sum of squares is finite unless an element is not, or squares are beyond 3.4e38;
+/// only then a second look goes over the parameters one by one.
 pub(crate) struct GradCheck<B: AutodiffBackend> {
     losses: Vec<(usize, Vec<Entry<B>>)>,
 }
@@ -73,58 +74,112 @@ impl<B: AutodiffBackend> GradCheck<B> {
         self.losses.push((loss_id, collector.entries));
     }
 
-    /// One device-to-host read; up to two more if a gradient is not finite.
+    /// One device-to-host read; up to two more for each loss with a gradient that is not finite.
     pub fn read(self) -> Checked {
         scope::disabled(|| self.read_full())
     }
 
     fn read_full(self) -> Checked {
-        let entries = || self.losses.iter().flat_map(|(_, entries)| entries);
-        let mut squares =
-            read_together::<B>(entries().map(|e| e.grad.clone().powi_scalar(2).sum()));
-        let suspects: Vec<&Entry<B>> = entries()
-            .zip(&squares)
-            .filter(|(_, square)| !square.is_finite())
-            .map(|(entry, _)| entry)
+        let sums: Vec<Vec<Tensor<B::InnerBackend, 1>>> = self
+            .losses
+            .iter()
+            .map(|(_, entries)| sums_of_squares::<B>(entries))
             .collect();
-        let mut counts = count_non_finite::<B>(&suspects).into_iter();
-        let losses = {
-            let mut square = squares.iter_mut();
-            self.losses
-                .iter()
-                .map(|(loss_id, entries)| {
-                    let mut found = NonFinite::default();
-                    let mut of_loss = 0.0;
-                    for (entry, square) in entries.iter().zip(&mut square) {
-                        if !square.is_finite() {
-                            let (inf, nan) = counts.next().expect("one count per suspect");
-                            if inf + nan == 0 {
-                                *square = sum_of_large_squares::<B>(&entry.grad);
-                            } else {
-                                found.inf += inf;
-                                found.nan += nan;
-                                found.parameters.push(entry.path.clone());
-                            }
-                        }
-                        of_loss += *square;
+        let counts: Vec<usize> = sums.iter().map(|s| s.iter().map(elements).sum()).collect();
+        let mut numbers = read_together::<B>(sums.into_iter().flatten()).into_iter();
+        let losses: Vec<LossCheck> = self
+            .losses
+            .iter()
+            .zip(counts)
+            .map(|((loss_id, entries), count)| {
+                let mut square: f64 = numbers.by_ref().take(count).sum();
+                let mut non_finite = None;
+                if !square.is_finite() {
+                    non_finite = find_non_finite::<B>(entries);
+                    if non_finite.is_none() {
+                        square = sum_of_large_squares::<B>(entries);
                     }
-                    LossCheck {
-                        loss_id: *loss_id,
-                        gradients: entries.len(),
-                        non_finite: (!found.parameters.is_empty()).then_some(found),
-                        square: of_loss,
-                    }
-                })
-                .collect()
-        };
+                }
+                LossCheck {
+                    loss_id: *loss_id,
+                    gradients: entries.len(),
+                    non_finite,
+                    square,
+                }
+            })
+            .collect();
         Checked {
+            norm: losses.iter().map(|loss| loss.square).sum::<f64>().sqrt(),
             losses,
-            norm: squares.iter().sum::<f64>().sqrt(),
         }
     }
 }
 
-/// Reads one number of each of several tensors, in one transfer.
+/// The most partial sums one gradient is reduced to: enough for a GPU to read it at full speed, as a
+/// sum to a single number does not.
+const PARTIAL_SUMS: usize = 1024;
+
+/// The least elements that are worth a partial sum of their own.
+const ELEMENTS_PER_SUM: usize = 256;
+
+/// How many partial sums a gradient of so many elements is reduced to.
+fn partial_sums(elements: usize) -> usize {
+    let mut rows = 1;
+    while rows < PARTIAL_SUMS
+        && elements.is_multiple_of(2 * rows)
+        && elements / (2 * rows) >= ELEMENTS_PER_SUM
+    {
+        rows *= 2;
+    }
+    rows
+}
+
+/// The squares of all gradients, summed up to a few vectors, whose sum is the one looked for.
+///
+/// Gradients with equally many partial sums are added up on the device: one reduction per parameter
+/// that adds to what the one before it left, and nothing to gather. A GPU's step is short of time to
+/// launch kernels, not to read gradients.
+fn sums_of_squares<B: AutodiffBackend>(entries: &[Entry<B>]) -> Vec<Tensor<B::InnerBackend, 1>> {
+    let mut sums: Vec<Tensor<B::InnerBackend, 1>> = Vec::new();
+    for entry in entries {
+        let n = elements(&entry.grad);
+        if n == 0 {
+            continue;
+        }
+        let rows = partial_sums(n);
+        let grad = entry.grad.clone().reshape([rows, n / rows]);
+        let partial = (grad.clone() * grad).sum_dim(1).reshape([rows]);
+        let alike = |sum: &&mut Tensor<_, 1>| {
+            elements(sum) == rows
+                && sum.dtype() == partial.dtype()
+                && sum.device() == partial.device()
+        };
+        match sums.iter_mut().find(alike) {
+            Some(sum) => *sum = sum.clone() + partial,
+            None => sums.push(partial),
+        }
+    }
+    sums
+}
+
+fn elements<B: Backend>(tensor: &Tensor<B, 1>) -> usize {
+    tensor.shape().num_elements()
+}
+
+/// Which gradients hold infinities and NaNs, and how many; `None` if all are finite.
+fn find_non_finite<B: AutodiffBackend>(entries: &[Entry<B>]) -> Option<NonFinite> {
+    let mut found = NonFinite::default();
+    for (entry, (inf, nan)) in entries.iter().zip(count_non_finite::<B>(entries)) {
+        if inf + nan > 0 {
+            found.inf += inf;
+            found.nan += nan;
+            found.parameters.push(entry.path.clone());
+        }
+    }
+    (!found.parameters.is_empty()).then_some(found)
+}
+
+/// Reads several vectors one behind the other, in one transfer.
 fn read_together<B: AutodiffBackend>(
     numbers: impl Iterator<Item = Tensor<B::InnerBackend, 1>>,
 ) -> Vec<f64> {
@@ -148,7 +203,7 @@ fn read_together<B: AutodiffBackend>(
 }
 
 /// Infinities and NaNs of each gradient, in one transfer.
-fn count_non_finite<B: AutodiffBackend>(entries: &[&Entry<B>]) -> Vec<(u64, u64)> {
+fn count_non_finite<B: AutodiffBackend>(entries: &[Entry<B>]) -> Vec<(u64, u64)> {
     let counts: Vec<Tensor<B::InnerBackend, 1, Int>> = entries
         .iter()
         .flat_map(|entry| {
@@ -168,14 +223,17 @@ fn count_non_finite<B: AutodiffBackend>(entries: &[&Entry<B>]) -> Vec<(u64, u64)
 }
 
 /// The sum of squares of finite elements whose squares leave f32: scaled by an exact power of two.
-fn sum_of_large_squares<B: AutodiffBackend>(grad: &Tensor<B::InnerBackend, 1>) -> f64 {
+fn sum_of_large_squares<B: AutodiffBackend>(entries: &[Entry<B>]) -> f64 {
     // f32 ends below 2^128, so the scaled elements stay below 2^28 and 2^71 of their squares fit.
-    let scaled = grad
-        .clone()
-        .mul_scalar(2f32.powi(-100))
-        .powi_scalar(2)
-        .sum();
-    read_together::<B>(core::iter::once(scaled))[0] * 2f64.powi(200)
+    let scaled: Vec<Entry<B>> = entries
+        .iter()
+        .map(|entry| Entry {
+            path: entry.path.clone(),
+            grad: entry.grad.clone().mul_scalar(2f32.powi(-100)),
+        })
+        .collect();
+    let sums = sums_of_squares::<B>(&scaled).into_iter();
+    read_together::<B>(sums).into_iter().sum::<f64>() * 2f64.powi(200)
 }
 
 struct Collector<'a, B: AutodiffBackend> {
