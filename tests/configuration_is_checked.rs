@@ -183,7 +183,8 @@ fn overrides_win_over_the_level() {
         .with_cast_model_outputs(ModelType::Half)
         .with_rule(Op::FloatExp, CastRule::AsIs)
         .with_channel_vectors(false)
-        .with_flat_linear(false);
+        .with_flat_linear(false)
+        .with_scalar_guard(false);
     assert_eq!(config.cast_model_type(), Some(ModelType::F32));
     assert_eq!(config.cast_model_outputs(), Some(ModelType::Half));
     assert_eq!(config.loss_scale(), LossScaling::Static(128.0));
@@ -227,6 +228,7 @@ fn unusual() -> AmpConfig {
         .with_rule(Op::Softmax, CastRule::AsIs)
         .with_channel_vectors(false)
         .with_flat_linear(false)
+        .with_scalar_guard(false)
         .with_keep_f32_modules(["Mine"])
 }
 

@@ -113,6 +113,7 @@ pub struct AmpConfig {
     pub(crate) rules: BTreeMap<Op, CastRule>,
     pub(crate) channel_vectors: bool,
     pub(crate) flat_linear: bool,
+    pub(crate) scalar_guard: bool,
     pub(crate) keep_f32_modules: Vec<String>,
 }
 
@@ -142,6 +143,7 @@ impl AmpConfig {
             rules: BTreeMap::new(),
             channel_vectors: true,
             flat_linear: true,
+            scalar_guard: true,
             keep_f32_modules: NORM_LAYERS.map(str::to_string).to_vec(),
         }
     }
@@ -254,6 +256,14 @@ impl AmpConfig {
         self
     }
 
+    /// Switches whether numbers that half cannot hold are [guarded](Policy::guards_scalars) (on unless
+    /// set).
+    #[must_use]
+    pub fn with_scalar_guard(mut self, guard: bool) -> Self {
+        self.scalar_guard = guard;
+        self
+    }
+
     /// Replaces the set of modules that stay in f32 in a half model, by struct name.
     #[must_use]
     pub fn with_keep_f32_modules<S: Into<String>>(
@@ -338,7 +348,8 @@ impl AmpConfig {
         }
         let table = Policy::new(self.opt_level, self.half)
             .with_channel_vectors(self.channel_vectors)
-            .with_flat_linear(self.flat_linear);
+            .with_flat_linear(self.flat_linear)
+            .with_scalar_guard(self.scalar_guard);
         self.rules
             .iter()
             .fold(table, |policy, (op, rule)| policy.with_rule(*op, *rule))

@@ -61,6 +61,7 @@ mod model;
 mod ops;
 mod policy;
 mod registry;
+mod scalar;
 pub mod scope;
 mod tensor;
 
@@ -75,5 +76,5 @@ pub use half::HalfDType;
 pub use level::OptLevel;
 pub use loss_scale::{LossScales, LossScaling};
 pub use model::RUNNING_STATISTICS;
-pub use policy::{CastRule, Op, Policy};
+pub use policy::{CastRule, Op, Policy, ScalarRole};
 pub use tensor::MixedTensor;

@@ -15,6 +15,7 @@ macro_rules! forward {
 
 mod activation;
 mod bool_tensor;
+mod created;
 mod host_read;
 mod int_tensor;
 mod module;
