@@ -42,10 +42,13 @@ fn gradient_error(ours: &[Vec<f32>], exact: &[Vec<f32>]) -> f64 {
         .iter()
         .zip(exact)
         .map(|(ours, exact)| difference(ours, exact) / length(exact).max(tenth));
-    errors.fold(
-        0.0,
-        |largest, error| if largest > error { largest } else { error },
-    )
+    // A NaN once met stays.
+    errors.fold(0.0, |largest, error| {
+        match error > largest || error.is_nan() {
+            true => error,
+            false => largest,
+        }
+    })
 }
 
 /// Errors of the outputs in training and evaluation, and of the gradients, in unit roundoffs.
