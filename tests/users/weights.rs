@@ -8,7 +8,7 @@ use burn::optim::{Adam, AdamConfig, LearningRate, Optimizer, SimpleOptimizer};
 use burn::record::{BinBytesRecorder, FullPrecisionSettings, Recorder};
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Tensor};
-use burn_amp::{Amp, AmpOptimizer, AmpRecord, HalfDType, LossScaleConfig, OptLevel};
+use burn_amp::{Amp, AmpConfig, AmpOptimizer, AmpRecord, HalfDType, LossScaleConfig, OptLevel};
 
 use crate::one_weight::{OneWeight, sgd, step};
 use crate::support::{HALVES, Mixed, Plain, amp};
@@ -37,6 +37,46 @@ fn row_55_small_updates_move_masters_and_not_bf16_weights() {
         "a rounding of f32 each: {master}"
     );
     assert_eq!(trained(OptLevel::O1).0, master);
+}
+
+/// The same hundred updates on ten thousand weights. Each moves by 0.1536 of a step of bf16, so it takes
+/// the step with that probability: after a hundred the standard deviation is 100 x 0.1536 x 0.8464
+/// steps squared under the root, 0.0141, of their mean 1.4e-4; 0.002 is fourteen of these.
+#[test]
+fn row_55_rounded_at_random_small_updates_count_on_the_average() {
+    let config = AmpConfig::new(OptLevel::O3)
+        .with_half(HalfDType::Bf16)
+        .with_stochastic_rounding(true);
+    let amp = config.build().unwrap();
+    amp.scope(|| {
+        let mut optim = AmpOptimizer::new(sgd(), &amp);
+        let mut model = amp.cast_model(OneWeight::<Mixed>::new(&[1.0; 10_000]));
+        for _ in 0..100 {
+            model = step(model, &mut optim, 6e-4, |model| model.loss(&[1.0; 10_000]));
+        }
+        assert_eq!(model.weight.val().dtype(), DType::BF16);
+        let values = model.values();
+        let mean = values.iter().map(|x| *x as f64).sum::<f64>() / 1e4;
+        assert!((mean - 0.94).abs() <= 0.002, "{mean}");
+        assert!(values.iter().any(|x| *x != values[0]), "each for itself");
+    });
+    // A number that bf16 has stays, and so does zero.
+    let still = AmpOptimizer::new(sgd(), &amp);
+    amp.scope(|| {
+        let mut optim = still;
+        let model = amp.cast_model(OneWeight::<Mixed>::new(&[0.0, 1.0, -0.625, 257.0]));
+        let before = model.values();
+        let model = step(model, &mut optim, 1.0, |model| model.loss(&[0.0; 4]));
+        assert_eq!(model.values(), before);
+    });
+    // Where there are masters, or no half weights, there is nothing to round.
+    for level in [OptLevel::O0, OptLevel::O1, OptLevel::O2] {
+        let error = AmpConfig::new(level)
+            .with_stochastic_rounding(true)
+            .build()
+            .unwrap_err();
+        assert!(error.to_string().contains("stochastic_rounding"), "{error}");
+    }
 }
 
 /// A zero gradient has zero moments, and Adam's update is 0 / (0 + eps): 0 in f32, NaN where eps is 0.
