@@ -117,6 +117,12 @@ fn channel_vector(vector: &Input, tensor: &Input) -> bool {
     }
 }
 
+/// Attention in half keeps its scores in f32, which no cast of inputs and output does: its numbers
+/// are tested in `attention_keeps_scores_in_f32`.
+fn is_composed_anew(op: Op, expected: &Expected) -> bool {
+    op == Op::Attention && is_half(expected.inside)
+}
+
 fn op_of<B: Backend>(call: &Call<B>) -> Op {
     call.name.parse().unwrap()
 }
@@ -195,7 +201,7 @@ fn check(
         (Some((outputs, _)), _) if outputs.iter().any(|dtype| *dtype != expected.output) => {
             Err(format!("{} gives {outputs:?}, not {expected:?}", context()))
         }
-        (Some((_, ours)), Some(control)) if ours != control => {
+        (Some((_, ours)), Some(control)) if ours != control && !is_composed_anew(op, &expected) => {
             Err(format!("{} gives {ours:?}, by hand {control:?}", context()))
         }
         _ => Ok(()),
@@ -357,9 +363,8 @@ fn gradients_have_their_leafs_dtype_and_the_bits_of_casts_by_hand() {
                     .zip(dtypes.iter().copied())
                     .collect();
                 let policy = Policy::new(level, half);
-                let Some(control) =
-                    hand_cast_gradients(plain, &dtypes, &expected(&policy, op, &inputs))
-                else {
+                let expected = expected(&policy, op, &inputs);
+                let Some(control) = hand_cast_gradients(plain, &dtypes, &expected) else {
                     without.insert(plain.name);
                     continue;
                 };
@@ -388,7 +393,7 @@ fn gradients_have_their_leafs_dtype_and_the_bits_of_casts_by_hand() {
                         failures.push(format!("{context}: {grad:?} is not finite"));
                     }
                 }
-                if result != control {
+                if result != control && !is_composed_anew(op, &expected) {
                     failures.push(format!("{context} gives {result:?}, by hand {control:?}"));
                 }
             }

@@ -229,6 +229,7 @@ fn unusual() -> AmpConfig {
         .with_channel_vectors(false)
         .with_flat_linear(false)
         .with_scalar_guard(false)
+        .with_stochastic_rounding(true)
         .with_keep_f32_modules(["Mine"])
 }
 

@@ -440,6 +440,7 @@ fn step_full<O, B: AutodiffBackend, M: AutodiffModule<B>>(
             weights,
             lowers_to: &lowers_to,
             masters: amp.config().master_weights(),
+            stochastic: amp.config().stochastic_rounding(),
         })
     })
 }

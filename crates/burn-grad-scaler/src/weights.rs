@@ -8,6 +8,8 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{DType, Element, FloatDType, Tensor, TensorData, TensorPrimitive};
 use burn_mixed_precision::{Amp, HalfDType, OptLevel, RUNNING_STATISTICS};
 
+use crate::stochastic;
+
 /// The latest value of every parameter that was stepped, and of every tensor that forward changes.
 ///
 /// For half parameters with masters the value is the f32 master. For all others it is the model's
@@ -231,6 +233,8 @@ pub(crate) struct Lower<'a, B: AutodiffBackend> {
     pub weights: &'a mut Weights<B::InnerBackend>,
     pub lowers_to: &'a HashMap<ParamId, FloatDType>,
     pub masters: bool,
+    /// Rounds at random what goes to half.
+    pub stochastic: bool,
 }
 
 impl<B: AutodiffBackend> ModuleMapper<B> for Lower<'_, B> {
@@ -239,7 +243,12 @@ impl<B: AutodiffBackend> ModuleMapper<B> for Lower<'_, B> {
             return param;
         };
         let stepped = param.val().inner();
-        let param = param.map(|tensor| cast_leaf(tensor, *dtype));
+        let param = match HalfDType::of((*dtype).into()) {
+            Some(half) if self.stochastic && stepped.dtype() == DType::F32 => {
+                replace(param, stochastic::round(stepped.clone(), half))
+            }
+            _ => param.map(|tensor| cast_leaf(tensor, *dtype)),
+        };
         // Without masters the model's value is all that is left of the step.
         let kept = match self.masters {
             true => stepped,

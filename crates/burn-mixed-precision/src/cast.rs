@@ -96,6 +96,11 @@ impl Plan {
         }
     }
 
+    /// The dtype in which the operation runs that has a first input of this dtype.
+    pub(crate) fn inside(&self, first: DType) -> DType {
+        self.inputs.map_or(first, DType::from)
+    }
+
     /// Decides for a call of `op` with numbers beside its float inputs, and gives the numbers as the
     /// call takes them: what half cannot hold is dealt with as [`ScalarRole`] says.
     pub(crate) fn beside<B: Backend, const N: usize>(
@@ -111,7 +116,7 @@ impl Plan {
             || B::float_device(&first.inner),
             |policy| {
                 let plan = Plan::under(policy, |policy| policy.rule(op), inputs());
-                let inside = plan.inputs.map_or(first.inner.dtype(), DType::from);
+                let inside = plan.inside(first.inner.dtype());
                 match (policy, HalfDType::of(inside), op.scalar_role()) {
                     (Some(policy), Some(half), Some(role))
                         if policy.is_enabled() && policy.guards_scalars() =>

@@ -114,6 +114,7 @@ pub struct AmpConfig {
     pub(crate) channel_vectors: bool,
     pub(crate) flat_linear: bool,
     pub(crate) scalar_guard: bool,
+    pub(crate) stochastic_rounding: bool,
     pub(crate) keep_f32_modules: Vec<String>,
 }
 
@@ -144,6 +145,7 @@ impl AmpConfig {
             channel_vectors: true,
             flat_linear: true,
             scalar_guard: true,
+            stochastic_rounding: false,
             keep_f32_modules: NORM_LAYERS.map(str::to_string).to_vec(),
         }
     }
@@ -264,6 +266,17 @@ impl AmpConfig {
         self
     }
 
+    /// Sets whether half weights without masters are rounded at random after each step (no unless
+    /// set): up or down, the nearer the likelier, so that small updates count on the average.
+    ///
+    /// For O3 in bf16, or O2 with `master_weights = false`: the memory of half weights alone. A run
+    /// then depends on the backend's random generator, and so does its resume.
+    #[must_use]
+    pub fn with_stochastic_rounding(mut self, stochastic: bool) -> Self {
+        self.stochastic_rounding = stochastic;
+        self
+    }
+
     /// Replaces the set of modules that stay in f32 in a half model, by struct name.
     #[must_use]
     pub fn with_keep_f32_modules<S: Into<String>>(
@@ -305,6 +318,11 @@ impl AmpConfig {
     pub fn master_weights(&self) -> bool {
         self.master_weights
             .unwrap_or(self.opt_level == OptLevel::O2)
+    }
+
+    /// Whether half weights without masters are rounded at random.
+    pub fn stochastic_rounding(&self) -> bool {
+        self.stochastic_rounding
     }
 
     /// The loss scale: dynamic at O1 and O2 in f16, otherwise 1.
@@ -362,7 +380,7 @@ impl AmpConfig {
     /// [`AmpError::Contradiction`] for options that exclude each other, as Apex does: at O1
     /// `cast_model_type` other than f32, `keep_batchnorm_fp32` or `master_weights`; away from O1
     /// `patch_functions = true`; per-op rules where no table is in force; master weights without
-    /// half weights. [`AmpError::InvalidOption`] for a loss scale, floor or cap that is not finite
+    /// half weights; stochastic rounding where no half weight is without a master. [`AmpError::InvalidOption`] for a loss scale, floor or cap that is not finite
     /// and at least 2^-126 (NaN included), a floor above the cap, and `num_losses = 0`.
     pub fn build(self) -> Result<Amp, AmpError> {
         self.check_contradictions()?;
@@ -448,6 +466,17 @@ impl AmpConfig {
                 &true,
                 "cast_model_type = f32",
                 "f32 weights are their own masters; take O2, or set cast_model_type to half",
+            );
+        }
+        let has_bare_halves =
+            self.cast_model_type() == Some(ModelType::Half) && !self.master_weights();
+        if self.stochastic_rounding && !has_bare_halves {
+            return refuse(
+                "stochastic_rounding",
+                &true,
+                &level,
+                "only half weights without masters are rounded after a step; take O3, or O2 with \
+                 master_weights = false",
             );
         }
         if let Some((op, rule)) = self.rules.iter().next()

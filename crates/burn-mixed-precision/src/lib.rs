@@ -60,6 +60,7 @@ mod loss_scale;
 mod model;
 mod ops;
 mod policy;
+mod preset;
 mod registry;
 mod scalar;
 pub mod scope;

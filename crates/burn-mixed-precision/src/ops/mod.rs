@@ -14,6 +14,7 @@ macro_rules! forward {
 }
 
 mod activation;
+mod attention;
 mod bool_tensor;
 mod created;
 mod host_read;

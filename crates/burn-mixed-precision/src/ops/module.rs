@@ -5,10 +5,12 @@ use burn_backend::ops::{
     MaxPool2dBackward, MaxPool2dWithIndices, ModuleOps, UnfoldOptions,
 };
 use burn_backend::tensor::{BoolTensor, FloatTensor, IntTensor};
-use burn_backend::{DType, Shape, TensorMetadata};
+use burn_backend::{Shape, TensorMetadata};
 
+use super::attention;
 use crate::cast::{Plan, affine, binary, unary};
-use crate::{MixedPrecision, Op, Policy, scope};
+use crate::tensor::MixedTensor;
+use crate::{HalfDType, MixedPrecision, Op, Policy, scope};
 
 /// `linear` over all rows at once, so that the weight's gradient is one product: see
 /// [`Policy::flattens_linear`].
@@ -24,45 +26,6 @@ fn flat_linear<B: Backend>(
     let output = B::linear(x, weight, bias);
     shape[last] = output.shape()[1];
     B::float_reshape(output, shape)
-}
-
-/// Whether attention in f16 may be Burn's composite, whose scores leave the range before they are
-/// scaled.
-///
-/// Autodiff always composes; elsewhere Burn's fused kernels, which keep scores in f32, take no scale
-/// of the caller's, no softcap and no bias (burn-cubecl 0.21).
-fn is_composed<B: Backend>(
-    query: &FloatTensor<B>,
-    has_bias: bool,
-    options: &AttentionModuleOptions,
-) -> bool {
-    let device = B::float_device(query);
-    let composed =
-        has_bias || options.scale.is_some() || options.softcap.is_some() || B::ad_enabled(&device);
-    composed
-        && query.dtype() == DType::F16
-        && scope::policy(|| device, |policy| policy.is_some_and(Policy::is_enabled))
-}
-
-/// Moves the power of two in the scale of attention from the scores to the query, which is exact.
-///
-/// `(q 2^-k) K^T m` with m in [1, 2) is `(q K^T) scale`, but is infinite only where the scaled scores
-/// are: a head of dimension 64 with q = k = 112 has the score 802816, scaled 100352 in either way,
-/// while q = k = 90 has 518400, scaled 64800.
-fn scale_query<B: Backend>(
-    query: FloatTensor<B>,
-    mut options: AttentionModuleOptions,
-) -> (FloatTensor<B>, AttentionModuleOptions) {
-    let shape = query.shape();
-    let width = shape[shape.num_dims() - 1] as f64;
-    let scale = options.scale.unwrap_or_else(|| width.sqrt().recip());
-    let power = scale.abs().log2().floor().exp2();
-    // A larger one cannot make scores smaller; the power of 0 is 0, of NaN NaN.
-    if !(power > 0.0 && power < 1.0) {
-        return (query, options);
-    }
-    options.scale = Some(scale / power);
-    (B::float_mul_scalar(query, power.into()), options)
 }
 
 impl<B: Backend> ModuleOps<Self> for MixedPrecision<B> {
@@ -806,19 +769,19 @@ impl<B: Backend> ModuleOps<Self> for MixedPrecision<B> {
             Op::Attention,
             &[Some(&query), Some(&key), Some(&value), attn_bias.as_ref()],
         );
-        let query = plan.cast(query);
-        let (query, options) = match is_composed::<B>(&query, attn_bias.is_some(), &options) {
-            true => scale_query::<B>(query, options),
-            false => (query, options),
-        };
-        plan.finish(B::attention(
-            query,
-            plan.cast(key),
-            plan.cast(value),
-            mask,
-            attn_bias.map(|bias| plan.cast(bias)),
-            options,
-        ))
+        let half = HalfDType::of(plan.inside(query.dtype()));
+        let refined = attn_bias.is_some();
+        let (query, key, value) = (plan.cast(query), plan.cast(key), plan.cast(value));
+        plan.finish(match half {
+            Some(half) if attention::is_composed::<B>(&query, refined, &options) => {
+                let bias = attn_bias.map(MixedTensor::into_inner);
+                attention::composed::<B>(half, query, key, value, mask, bias, options)
+            }
+            _ => {
+                let bias = attn_bias.map(|bias| plan.cast(bias));
+                B::attention(query, key, value, mask, bias, options)
+            }
+        })
     }
 
     fn layer_norm(
