@@ -8,7 +8,7 @@ pub use op::Op;
 pub(crate) use promote::{Meeting, meet, widest};
 pub use rule::CastRule;
 
-use crate::{HalfDType, OptLevel};
+use crate::{ConvBackward, HalfDType, OptLevel};
 
 /// One casting rule per operation, and the half dtype they lower to.
 ///
@@ -33,6 +33,7 @@ pub struct Policy {
     channel_vectors: bool,
     full_host_reads: bool,
     flat_linear: bool,
+    conv_backward: ConvBackward,
 }
 
 impl Policy {
@@ -49,6 +50,10 @@ impl Policy {
             channel_vectors: true,
             full_host_reads: matches!(level, OptLevel::O1 | OptLevel::O2),
             flat_linear: level != OptLevel::O0,
+            conv_backward: match level {
+                OptLevel::O0 => ConvBackward::Kernel,
+                _ => ConvBackward::Fastest,
+            },
         }
     }
 
@@ -69,6 +74,7 @@ impl Policy {
             channel_vectors: false,
             full_host_reads: true,
             flat_linear: true,
+            conv_backward: ConvBackward::Fastest,
         }
     }
 
@@ -97,6 +103,13 @@ impl Policy {
     #[must_use]
     pub fn with_flat_linear(mut self, flat: bool) -> Self {
         self.flat_linear = flat;
+        self
+    }
+
+    /// Sets how [`FastBackward`](crate::FastBackward) computes the weight gradients of convolutions.
+    #[must_use]
+    pub fn with_conv_backward(mut self, backward: ConvBackward) -> Self {
+        self.conv_backward = backward;
         self
     }
 
@@ -146,6 +159,12 @@ impl Policy {
     /// It is faster on a GPU and needs no memory for N products.
     pub fn flattens_linear(&self) -> bool {
         self.flat_linear
+    }
+
+    /// How [`FastBackward`](crate::FastBackward) computes the weight gradients of convolutions
+    /// ([`ConvBackward::Fastest`], except in [`Policy::off`]).
+    pub fn conv_backward(&self) -> ConvBackward {
+        self.conv_backward
     }
 
     /// The operations whose rule differs from the table of a level.
