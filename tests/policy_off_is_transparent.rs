@@ -83,27 +83,36 @@ fn each_way_of_off(check: impl Fn()) {
 
 #[test]
 fn float_operations_give_the_same_bits() {
-    each_way_of_off(|| assert_transparent(op_calls::ruled(), op_calls::ruled()));
-    each_way_of_off(|| assert_transparent(op_calls::moving(), op_calls::moving()));
+    each_way_of_off(|| assert_transparent::<Decorated>(op_calls::ruled(), op_calls::ruled()));
+    each_way_of_off(|| assert_transparent::<Decorated>(op_calls::moving(), op_calls::moving()));
 }
 
 #[test]
 fn integer_operations_give_the_same_bits() {
-    let check = || assert_transparent(untouched_calls::integers(), untouched_calls::integers());
+    let check = || {
+        assert_transparent::<Decorated>(untouched_calls::integers(), untouched_calls::integers())
+    };
     each_way_of_off(check);
     amp(OptLevel::O1, HalfDType::F16).scope(check);
 }
 
 #[test]
 fn boolean_operations_give_the_same_bits() {
-    let check = || assert_transparent(untouched_calls::booleans(), untouched_calls::booleans());
+    let check = || {
+        assert_transparent::<Decorated>(untouched_calls::booleans(), untouched_calls::booleans())
+    };
     each_way_of_off(check);
     amp(OptLevel::O1, HalfDType::F16).scope(check);
 }
 
 #[test]
 fn quantized_operations_give_the_same_bits() {
-    let check = || assert_transparent(untouched_calls::quantizeds(), untouched_calls::quantizeds());
+    let check = || {
+        assert_transparent::<Decorated>(
+            untouched_calls::quantizeds(),
+            untouched_calls::quantizeds(),
+        )
+    };
     each_way_of_off(check);
     amp(OptLevel::O1, HalfDType::F16).scope(check);
 }

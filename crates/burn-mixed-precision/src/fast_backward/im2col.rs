@@ -17,6 +17,10 @@ const BUSY_TILES: usize = 264;
 
 const FEWEST_POSITIONS_PER_CHANNEL: usize = 4;
 
+/// Products are this wide, or a multiple: their outputs were wrong on CUDA under Burn 0.21's fusion
+/// for 27 columns, a 3 x 3 kernel over 3 channels. Channels of zeros make up the rest.
+const WIDTH: usize = 8;
+
 /// Side of the square of outputs that one block of a GPU computes in a large matmul.
 const TILE: usize = 128;
 
@@ -74,9 +78,17 @@ impl<const N: usize> Geometry<N> {
         self.output.iter().product()
     }
 
-    /// Elements of a window, over the channels of one group.
+    /// Elements of a window, over the padded channels of one group.
     fn window(&self) -> usize {
-        self.channels_in * self.kernel.iter().product::<usize>()
+        self.padded_channels() * self.kernel.iter().product::<usize>()
+    }
+
+    /// Channels of one group with those that [`WIDTH`] asks for.
+    fn padded_channels(&self) -> usize {
+        let taps: usize = self.kernel.iter().product();
+        // 8 is a power of two: what `taps` lacks to it is another one.
+        let lacking = WIDTH >> taps.trailing_zeros().min(WIDTH.trailing_zeros());
+        self.channels_in.next_multiple_of(lacking)
     }
 
     /// How many products to make of these images: a divisor of their number, as close as there is
@@ -145,7 +157,8 @@ impl Im2col {
             })
             .reduce(B::float_add)
             .unwrap_or_else(|| B::float_zeros(weight, &B::float_device(&x), dtype));
-        cast::in_backward::<B>(sum, dtype)
+        let gradient = first_of::<B>(sum, 1, geometry.channels_in, 1);
+        cast::in_backward::<B>(gradient, dtype)
     }
 
     /// What one image adds to the memory that is taken for the time of a product.
@@ -186,10 +199,10 @@ fn channels_last<B: Backend, const N: usize>(
 ) -> FloatTensor<B> {
     let Geometry {
         groups,
-        channels_in,
         channels_out,
         ..
     } = *geometry;
+    let channels = geometry.padded_channels();
     let images = x.shape()[0];
     let products = geometry.products(images);
     let rows = images / products * geometry.positions();
@@ -214,7 +227,7 @@ fn channels_last<B: Backend, const N: usize>(
     let gradient = B::float_sum_dim(wide::<B>(gradients), 1);
     let gradient = B::float_reshape(
         gradient,
-        shape(&[groups * channels_out], &geometry.kernel, &[channels_in]),
+        shape(&[groups * channels_out], &geometry.kernel, &[channels]),
     );
     B::float_permute(gradient, &order(&[0, N + 1], &[(1, N)]))
 }
@@ -230,6 +243,7 @@ fn channels_first<B: Backend, const N: usize>(
         channels_out,
         ..
     } = *geometry;
+    let channels = geometry.padded_channels();
     let images = x.shape()[0];
     let positions = geometry.positions();
 
@@ -249,7 +263,7 @@ fn channels_first<B: Backend, const N: usize>(
     let gradient = B::float_sum_dim(wide::<B>(gradients), 0);
     B::float_reshape(
         gradient,
-        shape(&[groups * channels_out, channels_in], &geometry.kernel, &[]),
+        shape(&[groups * channels_out, channels], &geometry.kernel, &[]),
     )
 }
 
@@ -259,12 +273,12 @@ fn overlapping_rows<B: Backend, const N: usize>(
     geometry: &Geometry<N>,
 ) -> FloatTensor<B> {
     let Geometry {
-        channels_in,
         channels_out,
         kernel,
         output,
         ..
     } = *geometry;
+    let channels = geometry.padded_channels();
     let images = x.shape()[0];
     let positions = geometry.positions();
     let per_row = positions / output[0];
@@ -291,7 +305,7 @@ fn overlapping_rows<B: Backend, const N: usize>(
     let gradient = B::float_sum_dim(wide::<B>(gradients), 0);
     let gradient = B::float_reshape(
         gradient,
-        shape(&[kernel[0], channels_out], &kernel[1..], &[channels_in]),
+        shape(&[kernel[0], channels_out], &kernel[1..], &[channels]),
     );
     B::float_permute(gradient, &order(&[1, N + 1, 0], &[(2, N - 1)]))
 }
@@ -316,7 +330,7 @@ fn channels_to_end<B: Backend, const N: usize>(
     B::float_permute(x, &order(&[0], &[(3, N), (1, 2)]))
 }
 
-/// Pads `N` dimensions from `first` on, and replaces all but `skipped` of them by their output
+/// Pads the channels and `N` dimensions from `first` on, and replaces all but `skipped` of them by their output
 /// positions, with the elements of the windows as dimensions at the end. A view of the padded input.
 fn unfold<B: Backend, const N: usize>(
     x: FloatTensor<B>,
@@ -324,7 +338,12 @@ fn unfold<B: Backend, const N: usize>(
     skipped: usize,
     geometry: &Geometry<N>,
 ) -> FloatTensor<B> {
-    let padded = pad::<B, N>(x, first, &geometry.options.padding);
+    let rank = x.rank();
+    // Channels are behind the other dimensions, or before them.
+    let channels = if first == 1 { rank - 1 } else { first - 1 };
+    let added = geometry.padded_channels() - geometry.channels_in;
+    let space = (0..N).map(|i| (first + i, [geometry.options.padding[i]; 2]));
+    let padded = pad::<B>(x, space.chain([(channels, [0, added])]));
     (skipped..N).fold(padded, |x, i| {
         let dim = first + i;
         let ConvOptions {
@@ -358,20 +377,20 @@ fn first_of<B: Backend>(
     B::float_slice(tensor, &slices)
 }
 
-fn pad<B: Backend, const N: usize>(
+/// Puts zeros before and after the elements of some dimensions.
+fn pad<B: Backend>(
     x: FloatTensor<B>,
-    first: usize,
-    padding: &[usize; N],
+    dims: impl Iterator<Item = (usize, [usize; 2])>,
 ) -> FloatTensor<B> {
-    if padding.iter().all(|padding| *padding == 0) {
-        return x;
-    }
     let mut padded = x.shape();
     let mut slices: Vec<Slice> = padded.iter().map(|size| Slice::from(0..*size)).collect();
-    for (i, padding) in padding.iter().enumerate() {
-        let size = padded[first + i];
-        slices[first + i] = Slice::from(*padding..padding + size);
-        padded[first + i] = size + 2 * padding;
+    for (dim, [before, after]) in dims {
+        let size = padded[dim];
+        slices[dim] = Slice::from(before..before + size);
+        padded[dim] = before + size + after;
+    }
+    if padded == x.shape() {
+        return x;
     }
     let zeros = B::float_zeros(padded, &B::float_device(&x), x.dtype().into());
     B::float_slice_assign(zeros, &slices, x)
