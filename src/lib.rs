@@ -19,8 +19,28 @@
 //! ```
 #![deny(missing_docs)]
 
+use burn::backend::Autodiff;
+use burn::backend::autodiff::checkpoint::strategy::NoCheckpointing;
+
 pub use burn_grad_scaler::*;
 pub use burn_mixed_precision::*;
+
+/// A backend with mixed precision outside autodiff and [`FastBackward`] inside.
+///
+/// ```
+/// use burn::backend::Flex;
+/// use burn::tensor::Tensor;
+/// use burn_amp::{AmpBackend, AmpConfig, OptLevel};
+///
+/// type B = AmpBackend<Flex>;
+///
+/// let device = Default::default();
+/// AmpConfig::new(OptLevel::O1).init::<B>(&device)?;
+/// let x = Tensor::<B, 2>::ones([2, 2], &device).require_grad();
+/// assert!(x.grad(&x.clone().matmul(x.clone()).sum().backward()).is_some());
+/// # Ok::<(), burn_amp::AmpError>(())
+/// ```
+pub type AmpBackend<B, C = NoCheckpointing> = MixedPrecision<Autodiff<FastBackward<B>, C>>;
 
 /// Compiles and runs the programs of the Markdown files.
 #[cfg(doctest)]

@@ -3,8 +3,8 @@
 mod support;
 
 use burn_amp::{
-    AmpConfig, AmpError, Capability, CastRule, HalfDType, LossScaling, ModelType, NORM_LAYERS, Op,
-    OptLevel, Policy,
+    AmpConfig, AmpError, Capability, CastRule, ConvBackward, HalfDType, LossScaling, ModelType,
+    NORM_LAYERS, Op, OptLevel, Policy,
 };
 
 const O0: OptLevel = OptLevel::O0;
@@ -184,7 +184,8 @@ fn overrides_win_over_the_level() {
         .with_rule(Op::FloatExp, CastRule::AsIs)
         .with_channel_vectors(false)
         .with_flat_linear(false)
-        .with_scalar_guard(false);
+        .with_scalar_guard(false)
+        .with_conv_backward(ConvBackward::Im2col);
     assert_eq!(config.cast_model_type(), Some(ModelType::F32));
     assert_eq!(config.cast_model_outputs(), Some(ModelType::Half));
     assert_eq!(config.loss_scale(), LossScaling::Static(128.0));
@@ -193,6 +194,7 @@ fn overrides_win_over_the_level() {
     assert_eq!(amp.policy().rule(Op::FloatExp), CastRule::AsIs);
     assert!(!amp.policy().keeps_channel_vectors());
     assert!(!amp.policy().flattens_linear());
+    assert_eq!(amp.policy().conv_backward(), ConvBackward::Im2col);
     let overrides: Vec<_> = amp.policy().overrides(O2).collect();
     assert_eq!(overrides, [(Op::FloatExp, CastRule::AsIs)]);
 
@@ -230,6 +232,7 @@ fn unusual() -> AmpConfig {
         .with_flat_linear(false)
         .with_scalar_guard(false)
         .with_stochastic_rounding(true)
+        .with_conv_backward(ConvBackward::Kernel)
         .with_keep_f32_modules(["Mine"])
 }
 

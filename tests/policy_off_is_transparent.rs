@@ -14,7 +14,10 @@ use std::sync::Mutex;
 use burn::module::{AutodiffModule, ModuleVisitor, Param};
 use burn::optim::{AdamConfig, GradientsParams, Optimizer};
 use burn::tensor::Tensor;
-use burn_amp::{HalfDType, MixedPrecision, Op, OptLevel, scope};
+use burn_amp::{
+    AmpBackend, AmpConfig, ConvBackward, FastBackward, HalfDType, MixedPrecision, Op, OptLevel,
+    scope,
+};
 use burn_backend::backend::AutodiffBackend;
 use burn_backend::ops::TransactionPrimitive;
 use burn_backend::{Backend, DType, Distribution, FloatDType, TensorData, read_sync};
@@ -23,6 +26,7 @@ use op_calls::{Call, INT, Out, alternating, any, dims, ints};
 use support::{Bare, Mixed, Plain, amp, unless_it_panics};
 
 type Decorated = MixedPrecision<Bare>;
+type Inner = FastBackward<Bare>;
 
 const DTYPES: [DType; 4] = [DType::F32, DType::F16, DType::BF16, DType::F64];
 
@@ -41,7 +45,7 @@ fn outcome<B: Backend>(call: &Call<B>, dtype: DType) -> Option<Vec<TensorData>> 
 }
 
 /// Compares the two tables call by call, in every float dtype, with the policy off.
-fn assert_transparent(decorated: Vec<Call<Decorated>>, bare: Vec<Call<Bare>>) {
+fn assert_transparent<B: Backend>(decorated: Vec<Call<B>>, bare: Vec<Call<Bare>>) {
     let mut failures = Vec::new();
     for (decorated, bare) in decorated.iter().zip(&bare) {
         assert_eq!(decorated.name, bare.name);
@@ -79,29 +83,56 @@ fn each_way_of_off(check: impl Fn()) {
 
 #[test]
 fn float_operations_give_the_same_bits() {
-    each_way_of_off(|| assert_transparent(op_calls::ruled(), op_calls::ruled()));
-    each_way_of_off(|| assert_transparent(op_calls::moving(), op_calls::moving()));
+    each_way_of_off(|| assert_transparent::<Decorated>(op_calls::ruled(), op_calls::ruled()));
+    each_way_of_off(|| assert_transparent::<Decorated>(op_calls::moving(), op_calls::moving()));
 }
 
 #[test]
 fn integer_operations_give_the_same_bits() {
-    let check = || assert_transparent(untouched_calls::integers(), untouched_calls::integers());
+    let check = || {
+        assert_transparent::<Decorated>(untouched_calls::integers(), untouched_calls::integers())
+    };
     each_way_of_off(check);
     amp(OptLevel::O1, HalfDType::F16).scope(check);
 }
 
 #[test]
 fn boolean_operations_give_the_same_bits() {
-    let check = || assert_transparent(untouched_calls::booleans(), untouched_calls::booleans());
+    let check = || {
+        assert_transparent::<Decorated>(untouched_calls::booleans(), untouched_calls::booleans())
+    };
     each_way_of_off(check);
     amp(OptLevel::O1, HalfDType::F16).scope(check);
 }
 
 #[test]
 fn quantized_operations_give_the_same_bits() {
-    let check = || assert_transparent(untouched_calls::quantizeds(), untouched_calls::quantizeds());
+    let check = || {
+        assert_transparent::<Decorated>(
+            untouched_calls::quantizeds(),
+            untouched_calls::quantizeds(),
+        )
+    };
     each_way_of_off(check);
     amp(OptLevel::O1, HalfDType::F16).scope(check);
+}
+
+/// Inside autodiff nothing is cast at any level; only convolutions' weight gradients can differ.
+#[test]
+fn the_inner_decorator_gives_the_same_bits() {
+    let check = || {
+        assert_transparent::<Inner>(op_calls::ruled(), op_calls::ruled());
+        assert_transparent::<Inner>(op_calls::moving(), op_calls::moving());
+        assert_transparent::<Inner>(untouched_calls::integers(), untouched_calls::integers());
+        assert_transparent::<Inner>(untouched_calls::booleans(), untouched_calls::booleans());
+        assert_transparent::<Inner>(untouched_calls::quantizeds(), untouched_calls::quantizeds());
+    };
+    each_way_of_off(check);
+    AmpConfig::new(OptLevel::O1)
+        .with_conv_backward(ConvBackward::Kernel)
+        .build()
+        .unwrap()
+        .scope(check);
 }
 
 /// The names of the methods that a file of the decorator implements.
@@ -178,6 +209,7 @@ fn a_transaction_reads_the_same_bits() {
         [data.read_floats, data.read_ints, data.read_bools]
     }
     each_way_of_off(|| assert_eq!(read::<Decorated>(), read::<Bare>()));
+    assert_eq!(read::<Inner>(), read::<Bare>());
 }
 
 #[test]
@@ -192,6 +224,7 @@ fn a_seed_gives_the_same_random_numbers() {
     }
     let _alone = SEED.lock();
     each_way_of_off(|| assert_eq!(draw::<Decorated>(), draw::<Bare>()));
+    assert_eq!(draw::<Inner>(), draw::<Bare>());
 }
 
 #[test]
@@ -248,6 +281,10 @@ fn twenty_steps_of_training_give_the_same_parameters() {
         );
         assert_eq!(
             trained::<Mixed, Cnn<Mixed>>(20),
+            trained::<Plain, Cnn<Plain>>(20)
+        );
+        assert_eq!(
+            trained::<AmpBackend<Bare>, Cnn<AmpBackend<Bare>>>(20),
             trained::<Plain, Cnn<Plain>>(20)
         );
     });

@@ -7,8 +7,11 @@
 //! ```sh
 //! cargo bench --features cuda --bench gpu -- lm o1-f16
 //! ```
+//!
+//! `-- conv` times the weight gradients of single convolutions and checks their values.
 
 mod backend;
+mod conv;
 mod data;
 mod measure;
 mod models;
@@ -21,7 +24,7 @@ use burn::backend::Autodiff;
 use burn::optim::AdamWConfig;
 use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::{bf16, f16};
-use burn_amp::{AmpOptimizer, HalfDType, MixedPrecision};
+use burn_amp::{AmpBackend, AmpOptimizer, HalfDType, MixedPrecision};
 
 use backend::{Bare, Device};
 use measure::Sample;
@@ -30,7 +33,8 @@ use task::Task;
 use variant::{Change, Variant};
 
 type Plain<F> = Autodiff<Bare<F>>;
-type Mixed = MixedPrecision<Autodiff<Bare<f32>>>;
+type Mixed = AmpBackend<Bare<f32>>;
+type WithoutInner = MixedPrecision<Autodiff<Bare<f32>>>;
 
 /// Runs one model in one variant.
 macro_rules! run {
@@ -39,7 +43,10 @@ macro_rules! run {
             Variant::Full => plain::<Plain<f32>, $model<Plain<f32>>>($mode),
             Variant::ByHand(HalfDType::F16) => plain::<Plain<f16>, $model<Plain<f16>>>($mode),
             Variant::ByHand(HalfDType::Bf16) => plain::<Plain<bf16>, $model<Plain<bf16>>>($mode),
-            variant => mixed::<$model<Mixed>>(variant, $mode),
+            variant if variant.change() == Some(Change::Inner) => {
+                mixed::<WithoutInner, $model<WithoutInner>>(variant, $mode)
+            }
+            variant => mixed::<Mixed, $model<Mixed>>(variant, $mode),
         }
     };
 }
@@ -60,10 +67,11 @@ fn main() {
         .collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     match args[..] {
+        ["conv"] => conv::print(),
         ["table"] => table::print(std::io::stdin().lines().map(|line| line.expect("stdin"))),
         [model, variant] => one(model, variant, Mode::Measure),
         [model, variant, steps] => one(model, variant, Mode::Steps(steps.parse().expect("steps"))),
-        _ => panic!("usage: gpu MODEL VARIANT [STEPS] | gpu table < LINES"),
+        _ => panic!("usage: gpu MODEL VARIANT [STEPS] | gpu table < LINES | gpu conv"),
     }
 }
 
@@ -90,17 +98,21 @@ where
     training::run::<B, T, _>(T::new, AdamWConfig::new().init(), mode)
 }
 
-fn mixed<T: Task<Mixed>>(variant: Variant, mode: Mode) -> Option<Sample> {
+fn mixed<B, T>(variant: Variant, mode: Mode) -> Option<Sample>
+where
+    B: AutodiffBackend<Device = Device>,
+    T: Task<B>,
+{
     let amp = variant
         .config()
-        .init::<Mixed>(&backend::device())
+        .init::<B>(&backend::device())
         .unwrap_or_else(|error| panic!("{error}"));
-    let optim = AmpOptimizer::new(AdamWConfig::new().init::<Mixed, T>(), &amp);
+    let optim = AmpOptimizer::new(AdamWConfig::new().init::<B, T>(), &amp);
     let optim = match variant.change() {
         Some(Change::Check) => optim
             .with_finite_check(false)
             .unwrap_or_else(|error| panic!("{error}")),
         _ => optim,
     };
-    training::run::<Mixed, T, _>(|device| amp.cast_model(T::new(device)), optim, mode)
+    training::run::<B, T, _>(|device| amp.cast_model(T::new(device)), optim, mode)
 }

@@ -25,6 +25,8 @@ pub enum Change {
     FlatLinear,
     /// No finite check and a static scale: no host read.
     Check,
+    /// No decorator inside autodiff: Burn's own weight gradients of convolutions.
+    Inner,
 }
 
 impl Variant {
@@ -59,8 +61,8 @@ impl Variant {
 impl FromStr for Variant {
     type Err = AmpError;
 
-    /// `f32`, `hand-f16`, `O0`, `O1-f16`, `O2-bf16`, and `O1-f16-batched` and `O1-f16-unchecked` for
-    /// what can be changed.
+    /// `f32`, `hand-f16`, `O0`, `O1-f16`, `O2-bf16`, and `O1-f16-batched`, `O1-f16-unchecked` and
+    /// `O1-f16-plain` for what can be changed.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let mut parts = text.split('-');
         let first = parts.next().unwrap_or_default();
@@ -74,6 +76,7 @@ impl FromStr for Variant {
                 change: match parts.next() {
                     Some("batched") => Some(Change::FlatLinear),
                     Some("unchecked") => Some(Change::Check),
+                    Some("plain") => Some(Change::Inner),
                     _ => None,
                 },
             },

@@ -17,6 +17,15 @@ pub(crate) fn to_dtype<B: Backend>(tensor: FloatTensor<B>, dtype: FloatDType) ->
     B::float_cast(tensor, dtype)
 }
 
+/// Casts inside backward, which is not counted; an equal dtype is free.
+#[expect(clippy::disallowed_methods, reason = "this is where casts are made")]
+pub(crate) fn in_backward<B: Backend>(tensor: FloatTensor<B>, dtype: FloatDType) -> FloatTensor<B> {
+    match tensor.dtype() == DType::from(dtype) {
+        true => tensor,
+        false => B::float_cast(tensor, dtype),
+    }
+}
+
 /// What one call of an operation does to its float inputs and output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Plan {

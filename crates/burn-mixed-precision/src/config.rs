@@ -6,7 +6,7 @@ use burn_backend::Backend;
 use serde::{Deserialize, Serialize};
 
 use crate::loss_scale::{SCALES, is_scale};
-use crate::{Amp, AmpError, CastRule, HalfDType, LossScaling, Op, OptLevel, Policy};
+use crate::{Amp, AmpError, CastRule, ConvBackward, HalfDType, LossScaling, Op, OptLevel, Policy};
 
 /// Burn's norm layers: the modules that stay in f32 when the rest of a model becomes half.
 ///
@@ -115,6 +115,7 @@ pub struct AmpConfig {
     pub(crate) flat_linear: bool,
     pub(crate) scalar_guard: bool,
     pub(crate) stochastic_rounding: bool,
+    pub(crate) conv_backward: ConvBackward,
     pub(crate) keep_f32_modules: Vec<String>,
 }
 
@@ -146,6 +147,7 @@ impl AmpConfig {
             flat_linear: true,
             scalar_guard: true,
             stochastic_rounding: false,
+            conv_backward: ConvBackward::Fastest,
             keep_f32_modules: NORM_LAYERS.map(str::to_string).to_vec(),
         }
     }
@@ -277,6 +279,14 @@ impl AmpConfig {
         self
     }
 
+    /// Sets how the weight gradients of convolutions are computed with
+    /// [`FastBackward`](crate::FastBackward) inside autodiff ([`ConvBackward::Fastest`] unless set).
+    #[must_use]
+    pub fn with_conv_backward(mut self, backward: ConvBackward) -> Self {
+        self.conv_backward = backward;
+        self
+    }
+
     /// Replaces the set of modules that stay in f32 in a half model, by struct name.
     #[must_use]
     pub fn with_keep_f32_modules<S: Into<String>>(
@@ -367,7 +377,8 @@ impl AmpConfig {
         let table = Policy::new(self.opt_level, self.half)
             .with_channel_vectors(self.channel_vectors)
             .with_flat_linear(self.flat_linear)
-            .with_scalar_guard(self.scalar_guard);
+            .with_scalar_guard(self.scalar_guard)
+            .with_conv_backward(self.conv_backward);
         self.rules
             .iter()
             .fold(table, |policy, (op, rule)| policy.with_rule(*op, *rule))

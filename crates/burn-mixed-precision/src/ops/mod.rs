@@ -6,12 +6,14 @@
 
 #![deny(clippy::missing_trait_methods)]
 
-/// Passes operations without float tensors on to the inner backend.
+/// Passes operations on to the inner backend.
 macro_rules! forward {
     ($(fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)?;)*) => {
         $(fn $name($($arg: $ty),*) $(-> $ret)? { B::$name($($arg),*) })*
     };
 }
+
+pub(crate) use forward;
 
 mod activation;
 mod attention;

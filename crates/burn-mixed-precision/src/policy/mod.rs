@@ -10,7 +10,7 @@ pub(crate) use promote::{Meeting, is_like_a_mask, meet, widest};
 pub use rule::CastRule;
 pub use scalar_role::ScalarRole;
 
-use crate::{HalfDType, OptLevel};
+use crate::{ConvBackward, HalfDType, OptLevel};
 
 /// One casting rule per operation, and the half dtype they lower to.
 ///
@@ -36,6 +36,7 @@ pub struct Policy {
     full_host_reads: bool,
     flat_linear: bool,
     scalar_guard: bool,
+    conv_backward: ConvBackward,
 }
 
 impl Policy {
@@ -53,6 +54,10 @@ impl Policy {
             full_host_reads: matches!(level, OptLevel::O1 | OptLevel::O2),
             flat_linear: level != OptLevel::O0,
             scalar_guard: level != OptLevel::O0,
+            conv_backward: match level {
+                OptLevel::O0 => ConvBackward::Kernel,
+                _ => ConvBackward::Fastest,
+            },
         }
     }
 
@@ -74,6 +79,7 @@ impl Policy {
             full_host_reads: true,
             flat_linear: true,
             scalar_guard: true,
+            conv_backward: ConvBackward::Fastest,
         }
     }
 
@@ -109,6 +115,13 @@ impl Policy {
     #[must_use]
     pub fn with_scalar_guard(mut self, guard: bool) -> Self {
         self.scalar_guard = guard;
+        self
+    }
+
+    /// Sets how [`FastBackward`](crate::FastBackward) computes the weight gradients of convolutions.
+    #[must_use]
+    pub fn with_conv_backward(mut self, backward: ConvBackward) -> Self {
+        self.conv_backward = backward;
         self
     }
 
@@ -170,6 +183,12 @@ impl Policy {
     /// With the guard off the backend rounds the number to the tensor's dtype.
     pub fn guards_scalars(&self) -> bool {
         self.scalar_guard
+    }
+
+    /// How [`FastBackward`](crate::FastBackward) computes the weight gradients of convolutions
+    /// ([`ConvBackward::Fastest`], except in [`Policy::off`]).
+    pub fn conv_backward(&self) -> ConvBackward {
+        self.conv_backward
     }
 
     /// The operations whose rule differs from the table of a level.

@@ -1,0 +1,423 @@
+use core::ops::Range;
+
+use burn_backend::ops::ConvOptions;
+use burn_backend::tensor::FloatTensor;
+use burn_backend::{Backend, FloatDType, Shape, Slice, TensorMetadata};
+
+use crate::{HalfDType, cast};
+
+/// The most bytes that are taken for the time of a product; a larger batch is computed in parts.
+///
+/// 128 channels of 56 x 56 under a 3 x 3 kernel take 7.2 MB an image in half: a batch of 64 is one
+/// part, which leaves a GPU enough to do, and the memory is that of a few activations.
+const PART_BYTES: usize = 512 << 20;
+
+/// How many output tiles make a GPU busy: two for each of the 132 multiprocessors of an H200.
+const BUSY_TILES: usize = 264;
+
+const FEWEST_POSITIONS_PER_CHANNEL: usize = 4;
+
+/// Products are this wide, or a multiple: their outputs were wrong on CUDA under Burn 0.21's fusion
+/// for 27 columns, a 3 x 3 kernel over 3 channels. Channels of zeros make up the rest.
+const WIDTH: usize = 8;
+
+/// Side of the square of outputs that one block of a GPU computes in a large matmul.
+const TILE: usize = 128;
+
+/// Layouts in which a convolution's weight gradient is one batched matrix product.
+///
+/// The gradient of an output times the window of the input that it saw, summed over images and
+/// positions. The windows are a strided view of the padded input; making a matrix of them is one
+/// copy.
+///
+/// # Numerics
+///
+/// A product covers one or more images and is rounded to the inputs' dtype. The products are added
+/// in f32 and the sum is rounded once, so the error does not grow with the batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Im2col {
+    /// A row per output position, holding its window with the channels innermost. Images are
+    /// counted into one product as long as enough products remain to fill a GPU.
+    ChannelsLast,
+    /// A row per element of the window, holding all output positions of one image.
+    ChannelsFirst,
+    /// As `ChannelsLast`, but the copy unfolds only the inner dimensions: the windows along the
+    /// first one overlap in memory. A third of the memory for a 3 x 3 kernel, and one product per
+    /// image and row of the kernel. Only for stride 1 in the first dimension and one group.
+    OverlappingRows,
+}
+
+/// What is known of a convolution from its shapes.
+struct Geometry<const N: usize> {
+    images: usize,
+    groups: usize,
+    /// Per group.
+    channels_in: usize,
+    /// Per group.
+    channels_out: usize,
+    kernel: [usize; N],
+    output: [usize; N],
+    options: ConvOptions<N>,
+}
+
+impl<const N: usize> Geometry<N> {
+    fn new(weight: &Shape, output_grad: &Shape, options: &ConvOptions<N>) -> Self {
+        Geometry {
+            images: output_grad[0],
+            groups: options.groups,
+            channels_in: weight[1],
+            channels_out: weight[0] / options.groups,
+            kernel: core::array::from_fn(|i| weight[2 + i]),
+            output: core::array::from_fn(|i| output_grad[2 + i]),
+            options: options.clone(),
+        }
+    }
+
+    /// Output positions of one image.
+    fn positions(&self) -> usize {
+        self.output.iter().product()
+    }
+
+    /// Elements of a window, over the padded channels of one group.
+    fn window(&self) -> usize {
+        self.padded_channels() * self.kernel.iter().product::<usize>()
+    }
+
+    /// Channels of one group with those that [`WIDTH`] asks for.
+    fn padded_channels(&self) -> usize {
+        let taps: usize = self.kernel.iter().product();
+        // 8 is a power of two: what `taps` lacks to it is another one.
+        let lacking = WIDTH >> taps.trailing_zeros().min(WIDTH.trailing_zeros());
+        self.channels_in.next_multiple_of(lacking)
+    }
+
+    /// How many products to make of these images: a divisor of their number, as close as there is
+    /// to what fills a GPU.
+    fn products(&self, images: usize) -> usize {
+        let tiles = self.groups * self.channels_out.div_ceil(TILE) * self.window().div_ceil(TILE);
+        let wanted = BUSY_TILES.div_ceil(tiles).min(images);
+        // How far off a number is, as a quotient of at least 1 (in parts per thousand).
+        let off = |products: usize| 1000 * products.max(wanted) / products.min(wanted);
+        (1..=images)
+            .filter(|products| images.is_multiple_of(*products))
+            .min_by_key(|products| off(*products))
+            .unwrap_or(1)
+    }
+}
+
+impl Im2col {
+    /// The layout that was measured to be fastest for a convolution of these shapes on a GPU; `None`
+    /// where Burn's own kernel is at least as fast.
+    pub fn fastest<const N: usize>(
+        weight: &Shape,
+        output_grad: &Shape,
+        options: &ConvOptions<N>,
+    ) -> Option<Im2col> {
+        let geometry = Geometry::new(weight, output_grad, options);
+        let long = FEWEST_POSITIONS_PER_CHANNEL * geometry.positions() >= geometry.channels_out;
+        (geometry.groups == 1 && long).then_some(Im2col::ChannelsFirst)
+    }
+
+    /// The gradient of a loss with respect to a convolution's weight, from the input, the gradient
+    /// with respect to the output, and the weight's shape.
+    ///
+    /// It is in the dtype of the inputs, which must be the same.
+    pub fn weight_gradient<B: Backend, const N: usize>(
+        self,
+        x: FloatTensor<B>,
+        weight: Shape,
+        output_grad: FloatTensor<B>,
+        options: &ConvOptions<N>,
+    ) -> FloatTensor<B> {
+        let geometry = Geometry::new(&weight, &output_grad.shape(), options);
+        let image = self.elements_of_image(&geometry) * x.dtype().size();
+        let part = (PART_BYTES / image.max(1)).max(1);
+        self.in_parts::<B, N>(x, weight, output_grad, &geometry, part)
+    }
+
+    /// Adds up the gradients of parts of the batch, each of so many images.
+    fn in_parts<B: Backend, const N: usize>(
+        self,
+        x: FloatTensor<B>,
+        weight: Shape,
+        output_grad: FloatTensor<B>,
+        geometry: &Geometry<N>,
+        part: usize,
+    ) -> FloatTensor<B> {
+        let dtype = x.dtype().into();
+        let sum = (0..geometry.images)
+            .step_by(part)
+            .map(|start| {
+                let images = start..(start + part).min(geometry.images);
+                self.of_part::<B, N>(
+                    of_images::<B>(x.clone(), images.clone()),
+                    of_images::<B>(output_grad.clone(), images),
+                    geometry,
+                )
+            })
+            .reduce(B::float_add)
+            .unwrap_or_else(|| B::float_zeros(weight, &B::float_device(&x), dtype));
+        let gradient = first_of::<B>(sum, 1, geometry.channels_in, 1);
+        cast::in_backward::<B>(gradient, dtype)
+    }
+
+    /// What one image adds to the memory that is taken for the time of a product.
+    fn elements_of_image<const N: usize>(self, geometry: &Geometry<N>) -> usize {
+        let windows = geometry.groups * geometry.positions() * geometry.window();
+        let gradient = geometry.groups * geometry.channels_out * geometry.window();
+        match self {
+            // The number of products does not grow with the batch.
+            Im2col::ChannelsLast => windows,
+            Im2col::ChannelsFirst => windows + gradient,
+            Im2col::OverlappingRows => windows / geometry.kernel[0] + gradient,
+        }
+    }
+
+    /// The sum over some images, in f32 at least.
+    fn of_part<B: Backend, const N: usize>(
+        self,
+        x: FloatTensor<B>,
+        output_grad: FloatTensor<B>,
+        geometry: &Geometry<N>,
+    ) -> FloatTensor<B> {
+        match self {
+            Im2col::ChannelsFirst => channels_first::<B, N>(x, output_grad, geometry),
+            Im2col::OverlappingRows if geometry.options.stride[0] == 1 && geometry.groups == 1 => {
+                overlapping_rows::<B, N>(x, output_grad, geometry)
+            }
+            Im2col::ChannelsLast | Im2col::OverlappingRows => {
+                channels_last::<B, N>(x, output_grad, geometry)
+            }
+        }
+    }
+}
+
+fn channels_last<B: Backend, const N: usize>(
+    x: FloatTensor<B>,
+    output_grad: FloatTensor<B>,
+    geometry: &Geometry<N>,
+) -> FloatTensor<B> {
+    let Geometry {
+        groups,
+        channels_out,
+        ..
+    } = *geometry;
+    let channels = geometry.padded_channels();
+    let images = x.shape()[0];
+    let products = geometry.products(images);
+    let rows = images / products * geometry.positions();
+
+    // [images, output.., groups, channels, kernel..] to [groups, images, output.., kernel.., channels]
+    let windows = unfold::<B, N>(channels_to_end::<B, N>(x, geometry), 1, 0, geometry);
+    let axes = order(&[N + 1, 0], &[(1, N), (N + 3, N), (N + 2, 1)]);
+    let windows = B::float_reshape(
+        B::float_permute(windows, &axes),
+        Shape::new([groups, products, rows, geometry.window()]),
+    );
+    let output_grad = B::float_permute(
+        by_group::<B, N>(output_grad, channels_out, geometry),
+        &order(&[1, 0], &[(3, N), (2, 1)]),
+    );
+    let output_grad = B::float_reshape(
+        output_grad,
+        Shape::new([groups, products, rows, channels_out]),
+    );
+
+    let gradients = B::float_matmul(B::float_swap_dims(output_grad, 2, 3), windows);
+    let gradient = B::float_sum_dim(wide::<B>(gradients), 1);
+    let gradient = B::float_reshape(
+        gradient,
+        shape(&[groups * channels_out], &geometry.kernel, &[channels]),
+    );
+    B::float_permute(gradient, &order(&[0, N + 1], &[(1, N)]))
+}
+
+fn channels_first<B: Backend, const N: usize>(
+    x: FloatTensor<B>,
+    output_grad: FloatTensor<B>,
+    geometry: &Geometry<N>,
+) -> FloatTensor<B> {
+    let Geometry {
+        groups,
+        channels_in,
+        channels_out,
+        ..
+    } = *geometry;
+    let channels = geometry.padded_channels();
+    let images = x.shape()[0];
+    let positions = geometry.positions();
+
+    // [images, groups, channels, output.., kernel..] to [images, groups, channels, kernel.., output..]
+    let windows = unfold::<B, N>(by_group::<B, N>(x, channels_in, geometry), 3, 0, geometry);
+    let axes = order(&[0, 1, 2], &[(N + 3, N), (3, N)]);
+    let windows = B::float_reshape(
+        B::float_permute(windows, &axes),
+        Shape::new([images, groups, geometry.window(), positions]),
+    );
+    let output_grad = B::float_reshape(
+        output_grad,
+        Shape::new([images, groups, channels_out, positions]),
+    );
+
+    let gradients = B::float_matmul(output_grad, B::float_swap_dims(windows, 2, 3));
+    let gradient = B::float_sum_dim(wide::<B>(gradients), 0);
+    B::float_reshape(
+        gradient,
+        shape(&[groups * channels_out, channels], &geometry.kernel, &[]),
+    )
+}
+
+fn overlapping_rows<B: Backend, const N: usize>(
+    x: FloatTensor<B>,
+    output_grad: FloatTensor<B>,
+    geometry: &Geometry<N>,
+) -> FloatTensor<B> {
+    let Geometry {
+        channels_out,
+        kernel,
+        output,
+        ..
+    } = *geometry;
+    let channels = geometry.padded_channels();
+    let images = x.shape()[0];
+    let positions = geometry.positions();
+    let per_row = positions / output[0];
+    let window = geometry.window() / kernel[0];
+
+    // [images, rows, output.., groups, channels, kernel..] to
+    // [images, rows, output.., kernel.., groups, channels], all but the first dimension unfolded.
+    let windows = unfold::<B, N>(channels_to_end::<B, N>(x, geometry), 1, 1, geometry);
+    let rows = windows.shape()[1];
+    let axes = order(&[0], &[(1, N), (N + 3, N - 1), (N + 1, 2)]);
+    let windows = B::float_reshape(
+        B::float_permute(windows, &axes),
+        Shape::new([images, rows * per_row, window]),
+    );
+    // The windows of a row of the kernel are a contiguous block: a view per row.
+    let step = geometry.options.dilation[0] * per_row;
+    let windows = B::float_unfold(windows, 1, positions, step);
+    let output_grad = B::float_reshape(
+        output_grad,
+        Shape::new([images, 1, channels_out, positions]),
+    );
+
+    let gradients = B::float_matmul(output_grad, B::float_swap_dims(windows, 2, 3));
+    let gradient = B::float_sum_dim(wide::<B>(gradients), 0);
+    let gradient = B::float_reshape(
+        gradient,
+        shape(&[kernel[0], channels_out], &kernel[1..], &[channels]),
+    );
+    B::float_permute(gradient, &order(&[1, N + 1, 0], &[(2, N - 1)]))
+}
+
+/// `[images, channels, ..]` as `[images, groups, channels of a group, ..]`.
+fn by_group<B: Backend, const N: usize>(
+    tensor: FloatTensor<B>,
+    channels: usize,
+    geometry: &Geometry<N>,
+) -> FloatTensor<B> {
+    let all = tensor.shape();
+    let grouped = shape(&[all[0], geometry.groups, channels], &all[2..], &[]);
+    B::float_reshape(tensor, grouped)
+}
+
+/// `[images, channels, ..]` as `[images, .., groups, channels of a group]`.
+fn channels_to_end<B: Backend, const N: usize>(
+    x: FloatTensor<B>,
+    geometry: &Geometry<N>,
+) -> FloatTensor<B> {
+    let x = by_group::<B, N>(x, geometry.channels_in, geometry);
+    B::float_permute(x, &order(&[0], &[(3, N), (1, 2)]))
+}
+
+/// Pads the channels and `N` dimensions from `first` on, and replaces all but `skipped` of them by their output
+/// positions, with the elements of the windows as dimensions at the end. A view of the padded input.
+fn unfold<B: Backend, const N: usize>(
+    x: FloatTensor<B>,
+    first: usize,
+    skipped: usize,
+    geometry: &Geometry<N>,
+) -> FloatTensor<B> {
+    let rank = x.rank();
+    // Channels are behind the other dimensions, or before them.
+    let channels = if first == 1 { rank - 1 } else { first - 1 };
+    let added = geometry.padded_channels() - geometry.channels_in;
+    let space = (0..N).map(|i| (first + i, [geometry.options.padding[i]; 2]));
+    let padded = pad::<B>(x, space.chain([(channels, [0, added])]));
+    (skipped..N).fold(padded, |x, i| {
+        let dim = first + i;
+        let ConvOptions {
+            stride, dilation, ..
+        } = &geometry.options;
+        let taps = geometry.kernel[i];
+        if dilation[i] == 1 {
+            return B::float_unfold(x, dim, taps, stride[i]);
+        }
+        // What one tap of the kernel sees is a window too, and those are a dilation apart.
+        let span = (geometry.output[i] - 1) * stride[i] + 1;
+        let seen = first_of::<B>(B::float_unfold(x, dim, span, dilation[i]), dim, taps, 1);
+        let last = seen.rank() - 1;
+        let seen = first_of::<B>(seen, last, span, stride[i]);
+        B::float_swap_dims(seen, dim, last)
+    })
+}
+
+/// Every `step`th of the first elements of a dimension.
+fn first_of<B: Backend>(
+    tensor: FloatTensor<B>,
+    dim: usize,
+    end: usize,
+    step: usize,
+) -> FloatTensor<B> {
+    if tensor.shape()[dim] == end && step == 1 {
+        return tensor;
+    }
+    let mut slices = vec![Slice::full(); tensor.rank()];
+    slices[dim] = Slice::new(0, Some(end as isize), step as isize);
+    B::float_slice(tensor, &slices)
+}
+
+/// Puts zeros before and after the elements of some dimensions.
+fn pad<B: Backend>(
+    x: FloatTensor<B>,
+    dims: impl Iterator<Item = (usize, [usize; 2])>,
+) -> FloatTensor<B> {
+    let mut padded = x.shape();
+    let mut slices: Vec<Slice> = padded.iter().map(|size| Slice::from(0..*size)).collect();
+    for (dim, [before, after]) in dims {
+        let size = padded[dim];
+        slices[dim] = Slice::from(before..before + size);
+        padded[dim] = before + size + after;
+    }
+    if padded == x.shape() {
+        return x;
+    }
+    let zeros = B::float_zeros(padded, &B::float_device(&x), x.dtype().into());
+    B::float_slice_assign(zeros, &slices, x)
+}
+
+/// The tensor itself if it has these images alone.
+fn of_images<B: Backend>(tensor: FloatTensor<B>, images: Range<usize>) -> FloatTensor<B> {
+    if images.len() == tensor.shape()[0] {
+        return tensor;
+    }
+    B::float_slice(tensor, &[Slice::from(images)])
+}
+
+/// Half in f32, any other dtype as it is.
+fn wide<B: Backend>(tensor: FloatTensor<B>) -> FloatTensor<B> {
+    match HalfDType::of(tensor.dtype()) {
+        Some(_) => cast::in_backward::<B>(tensor, FloatDType::F32),
+        None => tensor,
+    }
+}
+
+fn shape(first: &[usize], middle: &[usize], last: &[usize]) -> Shape {
+    Shape::from([first, middle, last].concat())
+}
+
+/// Some axes, then ranges of them, each by its first axis and its length.
+fn order(first: &[usize], ranges: &[(usize, usize)]) -> Vec<usize> {
+    let ranges = ranges.iter().flat_map(|(start, len)| *start..start + len);
+    first.iter().copied().chain(ranges).collect()
+}

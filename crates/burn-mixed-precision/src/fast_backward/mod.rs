@@ -1,0 +1,159 @@
+//! A decorator that stands inside autodiff, where the operations of backward are visible.
+//!
+//! One file per trait of Burn's, as in `ops`; all but the weight gradients of convolutions is passed
+//! on.
+
+#![deny(clippy::missing_trait_methods)]
+
+mod activation;
+mod bool_tensor;
+#[cfg(feature = "distributed")]
+mod distributed;
+mod im2col;
+mod int_tensor;
+mod module;
+mod qtensor;
+mod tensor;
+mod transaction;
+
+use core::marker::PhantomData;
+
+use burn_backend::ops::ConvOptions;
+use burn_backend::tensor::FloatTensor;
+use burn_backend::{
+    Backend, BackendTypes, DType, DTypeUsageSet, ExecutionError, TensorData, TensorMetadata,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::{Policy, scope};
+
+pub use im2col::Im2col;
+
+/// Computes the weight gradients of convolutions as matrix products where that is faster, inside
+/// autodiff: `MixedPrecision<Autodiff<FastBackward<B>>>`.
+///
+/// Its tensors are those of `B`, and every other operation is passed on. [`ConvBackward`] says which
+/// way is taken; on a device that was never initialised, and with the policy off, every result is
+/// that of `B`, bit by bit.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FastBackward<B> {
+    _backend: PhantomData<B>,
+}
+
+/// How [`FastBackward`] computes the weight gradient of a convolution.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+pub enum ConvBackward {
+    /// As a matrix product where that was measured to be faster, otherwise with Burn's own kernel.
+    #[default]
+    Fastest,
+    /// As a matrix product on every device and for every size, to try and to measure.
+    Im2col,
+    /// With Burn's own kernel.
+    Kernel,
+}
+
+impl ConvBackward {
+    /// Every setting.
+    pub const ALL: [ConvBackward; 3] = [
+        ConvBackward::Fastest,
+        ConvBackward::Im2col,
+        ConvBackward::Kernel,
+    ];
+}
+
+/// The layout to compute this weight gradient in; `None` for Burn's own kernel.
+fn choose<B: Backend, const N: usize>(
+    x: &FloatTensor<B>,
+    weight: &FloatTensor<B>,
+    output_grad: &FloatTensor<B>,
+    options: &ConvOptions<N>,
+) -> Option<Im2col> {
+    let device = B::float_device(x);
+    let setting = scope::policy(
+        || device.clone(),
+        |policy| policy.map_or(ConvBackward::Kernel, Policy::conv_backward),
+    );
+    let alike = x.dtype() == weight.dtype() && x.dtype() == output_grad.dtype();
+    let fastest = || Im2col::fastest(&weight.shape(), &output_grad.shape(), options);
+    match setting {
+        _ if !alike => None,
+        ConvBackward::Im2col => fastest().or(Some(Im2col::ChannelsFirst)),
+        ConvBackward::Fastest if is_measured(&B::name(&device)) => fastest(),
+        ConvBackward::Fastest | ConvBackward::Kernel => None,
+    }
+}
+
+/// Whether a backend of this name is one that [`Im2col::fastest`] was measured on.
+///
+/// Burn's CPU backends have a kernel of their own that this does not beat.
+fn is_measured(name: &str) -> bool {
+    name.contains("cubecl<cuda>")
+}
+
+impl<B: Backend> BackendTypes for FastBackward<B> {
+    type Device = B::Device;
+
+    type FloatTensorPrimitive = B::FloatTensorPrimitive;
+    type FloatElem = B::FloatElem;
+
+    type IntTensorPrimitive = B::IntTensorPrimitive;
+    type IntElem = B::IntElem;
+
+    type BoolTensorPrimitive = B::BoolTensorPrimitive;
+    type BoolElem = B::BoolElem;
+
+    type QuantizedTensorPrimitive = B::QuantizedTensorPrimitive;
+}
+
+impl<B: Backend> Backend for FastBackward<B> {
+    fn ad_enabled(device: &Self::Device) -> bool {
+        B::ad_enabled(device)
+    }
+
+    fn memory_persistent_allocations<
+        Output: Send,
+        Input: Send,
+        Func: Fn(Input) -> Output + Send,
+    >(
+        device: &Self::Device,
+        input: Input,
+        func: Func,
+    ) -> Output {
+        B::memory_persistent_allocations(device, input, func)
+    }
+
+    fn memory_cleanup(device: &Self::Device) {
+        B::memory_cleanup(device)
+    }
+
+    fn name(device: &Self::Device) -> String {
+        format!("fast-backward<{}>", B::name(device))
+    }
+
+    fn seed(device: &Self::Device, seed: u64) {
+        B::seed(device, seed)
+    }
+
+    fn sync(device: &Self::Device) -> Result<(), ExecutionError> {
+        B::sync(device)
+    }
+
+    fn staging<'a, Iter>(data: Iter, device: &Self::Device)
+    where
+        Iter: Iterator<Item = &'a mut TensorData>,
+    {
+        B::staging(data, device)
+    }
+
+    fn supports_dtype(device: &Self::Device, dtype: DType) -> bool {
+        B::supports_dtype(device, dtype)
+    }
+
+    fn dtype_usage(device: &Self::Device, dtype: DType) -> DTypeUsageSet {
+        B::dtype_usage(device, dtype)
+    }
+
+    fn device_count(type_id: u16) -> usize {
+        B::device_count(type_id)
+    }
+}
