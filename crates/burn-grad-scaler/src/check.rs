@@ -115,51 +115,58 @@ impl<B: AutodiffBackend> GradCheck<B> {
     }
 }
 
-/// The most partial sums one gradient is reduced to: enough for a GPU to read it at full speed, as a
+/// The most elements that are laid behind one another at a time, 256 MB of f32.
+const ELEMENTS_TOGETHER: usize = 1 << 26;
+
+/// The most partial sums they are reduced to: enough for a GPU to read memory at full speed, as a
 /// sum to a single number does not.
-const PARTIAL_SUMS: usize = 1024;
+const PARTIAL_SUMS: usize = 4096;
 
 /// The least elements that are worth a partial sum of their own.
 const ELEMENTS_PER_SUM: usize = 256;
 
-/// How many partial sums a gradient of so many elements is reduced to.
-fn partial_sums(elements: usize) -> usize {
-    let mut rows = 1;
-    while rows < PARTIAL_SUMS
-        && elements.is_multiple_of(2 * rows)
-        && elements / (2 * rows) >= ELEMENTS_PER_SUM
-    {
-        rows *= 2;
-    }
-    rows
-}
-
 /// The squares of all gradients, summed up to a few vectors, whose sum is the one looked for.
 ///
-/// Gradients with equally many partial sums are added up on the device: one reduction per parameter
-/// that adds to what the one before it left, and nothing to gather. A GPU's step is short of time to
-/// launch kernels, not to read gradients.
+/// Gradients are laid behind one another first. A step with many parameters is short of time to
+/// launch kernels, not to copy memory: this is one copy per parameter, and one reduction for all.
 fn sums_of_squares<B: AutodiffBackend>(entries: &[Entry<B>]) -> Vec<Tensor<B::InnerBackend, 1>> {
-    let mut sums: Vec<Tensor<B::InnerBackend, 1>> = Vec::new();
-    for entry in entries {
-        let n = elements(&entry.grad);
-        if n == 0 {
-            continue;
-        }
-        let rows = partial_sums(n);
-        let grad = entry.grad.clone().reshape([rows, n / rows]);
-        let partial = (grad.clone() * grad).sum_dim(1).reshape([rows]);
-        let alike = |sum: &&mut Tensor<_, 1>| {
-            elements(sum) == rows
-                && sum.dtype() == partial.dtype()
-                && sum.device() == partial.device()
+    let mut parts: Vec<Vec<Tensor<B::InnerBackend, 1>>> = Vec::new();
+    let mut filled = 0;
+    for grad in entries.iter().map(|entry| &entry.grad) {
+        let fits = |part: &Vec<Tensor<_, 1>>| {
+            filled + elements(grad) <= ELEMENTS_TOGETHER
+                && part[0].dtype() == grad.dtype()
+                && part[0].device() == grad.device()
         };
-        match sums.iter_mut().find(alike) {
-            Some(sum) => *sum = sum.clone() + partial,
-            None => sums.push(partial),
+        match parts.last_mut().filter(|part| fits(part)) {
+            Some(part) => {
+                filled += elements(grad);
+                part.push(grad.clone());
+            }
+            None => {
+                filled = elements(grad);
+                parts.push(vec![grad.clone()]);
+            }
         }
     }
-    sums
+    parts.into_iter().map(partial_sums).collect()
+}
+
+/// The sum of the squares of some vectors, in rows that are as long as one another.
+fn partial_sums<B: Backend>(mut grads: Vec<Tensor<B, 1>>) -> Tensor<B, 1> {
+    let n: usize = grads.iter().map(elements).sum();
+    let rows = (n / ELEMENTS_PER_SUM).clamp(1, PARTIAL_SUMS);
+    let length = n.div_ceil(rows);
+    if rows * length > n {
+        let options = (&grads[0].device(), grads[0].dtype());
+        grads.push(Tensor::zeros([rows * length - n], options));
+    }
+    let all = match grads.len() {
+        1 => grads.remove(0),
+        _ => Tensor::cat(grads, 0),
+    };
+    let all = all.reshape([rows, length]);
+    (all.clone() * all).sum_dim(1).reshape([rows])
 }
 
 fn elements<B: Backend>(tensor: &Tensor<B, 1>) -> usize {
