@@ -63,8 +63,8 @@ const ROWS: &[Row] = &[
     row(3, "torch#119131 torch#60939 ultralytics#24990",
         "products of queries and keys leave f16 before they are divided by the root of the head's width",
         "attention keeps its scores in f32 and scales most of them away before the product; `MultiHeadAttention` of \
-         burn-nn, which is made of a plain matmul and a division, is out of its sight: bf16, or \
-         `Op::FloatMatmul` in `scope::full`")
+         burn-nn, which is made of a plain matmul and a division, is out of its sight: take bf16, \
+         or that block in `scope::full`")
         .also(&["tests/attention_keeps_scores_in_f32.rs::scores_beyond_the_half_range_pick_the_largest"]),
     row(4, "torch#40497 apex#651",
         "the loss becomes NaN after some epochs, with the scale at next to nothing",
