@@ -96,7 +96,7 @@ fn check(cases: Vec<Case>) {
                     Accuracy::Rounds(o1, o3) => {
                         let n = if level == OptLevel::O3 { o3 } else { o1 } as f64;
                         let output = together(n) + noise;
-                        [output, output, together(3.0 * n + 2.0) + noise]
+                        [output, output, together(3.0 * n + 4.0) + noise]
                     }
                 };
                 for (largest, error) in largest.iter_mut().zip(errors) {
