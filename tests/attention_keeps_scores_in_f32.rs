@@ -77,7 +77,7 @@ fn mask<B: Backend>() -> Tensor<B, 4, Bool> {
 
 fn bias<B: Backend>(masked: f32) -> Tensor<B, 4> {
     let value = |i: usize| {
-        if i % 3 == 0 {
+        if i.is_multiple_of(3) {
             masked
         } else {
             0.25 * (i % 5) as f32

@@ -8,7 +8,7 @@ use burn::tensor::activation::{hard_sigmoid, leaky_relu};
 use burn::tensor::backend::Backend;
 use burn::tensor::{Bool, DType, Tensor, TensorData, TensorPrimitive};
 use burn_amp::{AmpConfig, HalfDType, MixedPrecision, Op, OptLevel, ScalarRole, scope};
-use support::{Bare, HALVES, Mixed, amp};
+use support::{Bare, HALVES, Inside, Mixed, amp};
 
 type Decorated = MixedPrecision<Bare>;
 
@@ -277,4 +277,27 @@ fn gradients_pass_through_as_in_f32() {
             });
         }
     }
+}
+
+/// With the decorator inside of autodiff backward is under the policy too.
+#[test]
+fn the_other_order_guards_as_well() {
+    amp(OptLevel::O1, HalfDType::F16).scope(|| {
+        let x = Tensor::<Inside, 1>::from_floats([0.0, 0.25], &Default::default())
+            .cast(DType::F16)
+            .detach()
+            .require_grad();
+        let guarded = x.clone().add_scalar(1e-8).log().mul_scalar(1e-8);
+        let halved = x.clone().div_scalar(1e-5).mul_scalar(1e-3);
+        assert_eq!(guarded.dtype(), DType::F32);
+        let grads = (guarded + halved.cast(DType::F32)).sum().backward();
+        let gradient = x.grad(&grads).unwrap().into_data().convert::<f32>();
+        // 1e-8 / (x + 1e-8) + 1e-3 / 1e-5: 101 and 100.00000004; rounded where it passes half.
+        for (gradient, expected) in gradient.iter::<f32>().zip([101.0, 100.0]) {
+            assert!(
+                (gradient / expected - 1.0f32).abs() <= 2f32.powi(-9),
+                "{gradient}"
+            );
+        }
+    });
 }

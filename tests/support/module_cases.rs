@@ -15,7 +15,7 @@ use burn::nn::pool::*;
 use burn::nn::transformer::*;
 use burn::nn::*;
 use burn::tensor::backend::{AutodiffBackend, Backend};
-use burn::tensor::{DType, Int, Tensor};
+use burn::tensor::{Bool, DType, Int, Tensor};
 use burn_amp::{Amp, scope};
 
 use crate::models::{counted, wave};
@@ -249,10 +249,16 @@ pub fn layers() -> Vec<Case> {
     cases! {
         "Linear" "hh hh hh" Rounds(3, 3), LinearConfig::new(4, 3).init::<B>(&Default::default());
             |m, d| m.forward(x::<B, 2>([2, 4], d));
+        "Linear, no bias" "hh hh hh" Rounds(3, 3),
+            LinearConfig::new(4, 3).with_bias(false).init::<B>(&Default::default());
+            |m, d| m.forward(x::<B, 3>([2, 3, 4], d));
         "Conv1d" "hh hh hh" Rounds(3, 3), Conv1dConfig::new(2, 3, 3).init::<B>(&Default::default());
             |m, d| m.forward(x::<B, 3>([2, 2, 6], d));
         "Conv2d" "hh hh hh" Rounds(3, 3), Conv2dConfig::new([2, 3], [3, 3]).init::<B>(&Default::default());
             |m, d| m.forward(x::<B, 4>([2, 2, 6, 6], d));
+        "Conv2d, grouped, no bias" "hh hh hh" Rounds(3, 3),
+            Conv2dConfig::new([4, 4], [3, 3]).with_groups(2).with_bias(false).init::<B>(&Default::default());
+            |m, d| m.forward(x::<B, 4>([2, 4, 6, 6], d));
         "Conv3d" "hh hh hh" Rounds(3, 3), Conv3dConfig::new([2, 3], [2, 2, 2]).init::<B>(&Default::default());
             |m, d| m.forward(x::<B, 5>([1, 2, 3, 3, 3], d));
         "ConvTranspose1d" "hh hh hh" Rounds(3, 3), ConvTranspose1dConfig::new([2, 3], 3).init::<B>(&Default::default());
@@ -269,6 +275,17 @@ pub fn layers() -> Vec<Case> {
             |m, d| m.forward(x::<B, 4>([3, 2, 4, 4], d));
         "BatchNorm of one dimension" "fh fh fh" Rounds(6, 7), BatchNormConfig::new(4).init::<B>(&Default::default());
             |m, d| m.forward(x::<B, 3>([3, 4, 5], d));
+        "BatchNorm of a matrix" "fh fh fh" Rounds(6, 7), BatchNormConfig::new(4).init::<B>(&Default::default());
+            |m, d| m.forward(x::<B, 2>([5, 4], d));
+        "LayerNorm, no bias" "ff fh fh" Rounds(1, 6),
+            LayerNormConfig::new(4).with_bias(false).init::<B>(&Default::default());
+            |m, d| m.forward(x::<B, 3>([2, 3, 4], d));
+        "GroupNorm, not affine" "ff ff fh" Rounds(0, 4),
+            GroupNormConfig::new(2, 4).with_affine(false).init::<B>(&Default::default());
+            |m, d| m.forward(x::<B, 4>([2, 4, 3, 3], d));
+        "InstanceNorm, not affine" "ff ff fh" Rounds(0, 4),
+            InstanceNormConfig::new(4).with_affine(false).init::<B>(&Default::default());
+            |m, d| m.forward(x::<B, 4>([2, 4, 3, 3], d));
         "LayerNorm" "ff fh fh" Rounds(1, 7), LayerNormConfig::new(4).init::<B>(&Default::default());
             |m, d| m.forward(x::<B, 3>([2, 3, 4], d));
         "GroupNorm" "ff ff fh" Rounds(0, 7), GroupNormConfig::new(2, 4).init::<B>(&Default::default());
@@ -298,12 +315,44 @@ pub fn layers() -> Vec<Case> {
             |m, d| m.forward(x::<B, 3>([2, 2, 4], d));
         "Interpolate2d" "ff fh fh" Rounds(1, 1), Interpolate2dConfig::new().with_output_size(Some([8, 8])).init();
             |m, d| m.forward(x::<B, 4>([2, 2, 4, 4], d));
+        "Interpolate2d, linear" "ff fh fh" Rounds(1, 4),
+            Interpolate2dConfig::new()
+                .with_output_size(Some([8, 8]))
+                .with_mode(InterpolateMode::Linear)
+                .init();
+            |m, d| m.forward(x::<B, 4>([2, 2, 4, 4], d));
+        "attention" "hh hh hh" Rounds(6, 6), NoParameters;
+            |_m, d| burn::tensor::module::attention(
+                x::<B, 4>([1, 2, 3, 4], d), p::<B, 4>([1, 2, 5, 4], d), x::<B, 4>([1, 2, 5, 4], d),
+                None, None, Default::default(),
+            );
         "MultiHeadAttention" "hh hh hh" Rounds(9, 12), MultiHeadAttentionConfig::new(4, 2).with_dropout(0.0).init::<B>(&Default::default());
             |m, d| m.forward(MhaInput::self_attn(x::<B, 3>([2, 3, 4], d))).context;
         "MultiHeadAttention, masked" "hh hh hh" Rounds(9, 12), MultiHeadAttentionConfig::new(4, 2).with_dropout(0.0).init::<B>(&Default::default());
             |m, d| m.forward(
                 MhaInput::self_attn(x::<B, 3>([2, 3, 4], d))
                     .mask_attn(generate_autoregressive_mask::<B>(2, 3, &Default::default()))
+            ).context;
+        "MultiHeadAttention, padded" "hh hh hh" Rounds(9, 12),
+            MultiHeadAttentionConfig::new(4, 2).with_dropout(0.0).init::<B>(&Default::default());
+            |m, d| m.forward(
+                MhaInput::self_attn(x::<B, 3>([2, 3, 4], d)).mask_pad(
+                    // Of the second sequence nothing is left.
+                    Tensor::<B, 2, Bool>::from_data(
+                        [[false, false, true], [true; 3]], &Default::default()
+                    )
+                )
+            ).context;
+        "MultiHeadAttention, quiet" "hh hh hh" Rounds(9, 12),
+            MultiHeadAttentionConfig::new(4, 2)
+                .with_dropout(0.0)
+                .with_quiet_softmax(true)
+                .init::<B>(&Default::default());
+            |m, d| m.forward(MhaInput::self_attn(x::<B, 3>([2, 3, 4], d))).context;
+        "MultiHeadAttention, cached" "hh hh hh" Rounds(9, 12),
+            MultiHeadAttentionConfig::new(4, 2).with_dropout(0.0).init::<B>(&Default::default());
+            |m, d| m.forward_cache(
+                MhaInput::self_attn(x::<B, 3>([2, 3, 4], d)), &mut MhaCache::autoregressive()
             ).context;
         "CrossAttention" "hh hh hh" Rounds(9, 12), CrossAttentionConfig::new(4, 4, 2, 2, 2).with_dropout(0.0).init::<B>(&Default::default());
             |m, d| m.forward(x::<B, 3>([2, 3, 4], d), x::<B, 3>([2, 5, 4], d), None);
@@ -318,16 +367,33 @@ pub fn layers() -> Vec<Case> {
             |m, d| m.forward(TransformerDecoderInput::new(
                 x::<B, 3>([2, 3, 4], d), x::<B, 3>([2, 5, 4], d)
             ));
+        "TransformerDecoder, norm first" "fh fh fh" Rounds(60, 108),
+            TransformerDecoderConfig::new(4, 8, 2, 2)
+                .with_dropout(0.0)
+                .with_norm_first(true)
+                .init::<B>(&Default::default());
+            |m, d| m.forward(TransformerDecoderInput::new(
+                x::<B, 3>([2, 3, 4], d), x::<B, 3>([2, 5, 4], d)
+            ));
         "Rnn" "ff ff ff" Rounds(15, 15), RnnConfig::new(4, 3, true).init::<B>(&Default::default());
             |m, d| m.forward(x::<B, 3>([2, 5, 4], d), None).0;
         "BiRnn" "ff ff ff" Rounds(15, 15), BiRnnConfig::new(4, 3, true).init::<B>(&Default::default());
             |m, d| m.forward(x::<B, 3>([2, 5, 4], d), None).0;
         "Gru" "ff ff ff" Rounds(27, 27), GruConfig::new(4, 3, true).init::<B>(&Default::default());
             |m, d| m.forward(x::<B, 3>([2, 5, 4], d), None);
+        "Gru, reset before" "ff ff ff" Rounds(27, 27),
+            GruConfig::new(4, 3, true).with_reset_after(false).init::<B>(&Default::default());
+            |m, d| m.forward(x::<B, 3>([2, 5, 4], d), Some(x::<B, 2>([2, 3], d)));
         "BiGru" "ff ff ff" Rounds(27, 27), BiGruConfig::new(4, 3, true).init::<B>(&Default::default());
             |m, d| m.forward(x::<B, 3>([2, 5, 4], d), None).0;
         "Lstm" "ff ff ff" Rounds(24, 24), LstmConfig::new(4, 3, true).init::<B>(&Default::default());
             |m, d| m.forward(x::<B, 3>([2, 5, 4], d), None).0;
+        "Lstm, from a state" "ff ff ff" Rounds(24, 24),
+            LstmConfig::new(4, 3, true).with_reverse(true).init::<B>(&Default::default());
+            |m, d| m.forward(
+                x::<B, 3>([2, 5, 4], d),
+                Some(LstmState::new(x::<B, 2>([2, 3], d), x::<B, 2>([2, 3], d)))
+            ).0;
         "BiLstm" "ff ff ff" Rounds(24, 24), BiLstmConfig::new(4, 3, true).init::<B>(&Default::default());
             |m, d| m.forward(x::<B, 3>([2, 5, 4], d), None).0;
     }
@@ -345,6 +411,9 @@ pub fn activations() -> Vec<Case> {
         "HardSwish" "fh fh fh" Rounds(4, 4), HardSwish::new(); |m, d| m.forward(x::<B, 2>([2, 6], d));
         "LeakyRelu" "fh fh fh" Rounds(2, 2), LeakyReluConfig::new().init(); |m, d| m.forward(x::<B, 2>([2, 6], d));
         "PRelu" "hh hh hh" Rounds(3, 3), PReluConfig::new().init::<B>(&Default::default());
+            |m, d| m.forward(x::<B, 2>([2, 6], d));
+        "PRelu, of channels" "hh hh hh" Rounds(3, 3),
+            PReluConfig::new().with_num_parameters(6).init::<B>(&Default::default());
             |m, d| m.forward(x::<B, 2>([2, 6], d));
         "Relu" "fh fh fh" Rounds(0, 0), Relu::new(); |m, d| m.forward(x::<B, 2>([2, 6], d));
         "Selu" "ff ff fh" Rounds(2, 4), Selu::new(); |m, d| m.forward(x::<B, 2>([2, 6], d));

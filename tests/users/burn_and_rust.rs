@@ -65,7 +65,7 @@ fn row_73_rounding_to_half_is_to_the_nearest_even() {
     ] {
         let x = Tensor::<Mixed, 1>::from_floats([value], &Default::default());
         assert_eq!(stored(x.cast(half.dtype())), [rounded]);
-        assert_eq!(half.round(value as f64), rounded as f64);
+        assert_eq!(half.round(value), rounded as f64);
     }
 }
 

@@ -103,10 +103,7 @@ fn row_44_tensors_that_agree_are_not_cast() {
             let (_, count) = measure(|| {
                 let product = x.clone().matmul(x.clone().transpose());
                 let sum = product.clone() + product;
-                sum.reshape([4])
-                    .slice([0..2])
-                    .unsqueeze::<2>()
-                    .expand([3, 2])
+                sum.reshape([4]).slice(0..2).unsqueeze::<2>().expand([3, 2])
             });
             assert_eq!(count.made, 0);
             let (_, count) = measure(|| input::<Mixed>().exp().log().sum());
@@ -250,7 +247,7 @@ fn row_50_recurrent_modules_take_any_state_and_return_one_dtype() {
                         // Burn fills an f32 tensor step by step.
                         let outputs = [
                             lstm.forward(x(), lstm_state).0.dtype(),
-                            gru.forward(x(), state.map(|dtype| zeros(dtype))).dtype(),
+                            gru.forward(x(), state.map(&zeros)).dtype(),
                             rnn.forward(x(), None).0.dtype(),
                         ];
                         assert_eq!(

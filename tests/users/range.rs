@@ -1,6 +1,7 @@
 //! Range problems in the forward pass.
 
 use burn::module::AutodiffModule;
+use burn::nn::attention::{MhaInput, MultiHeadAttentionConfig};
 use burn::nn::loss::{BinaryCrossEntropyLossConfig, MseLoss, Reduction};
 use burn::nn::{
     BatchNorm, BatchNormConfig, GroupNormConfig, InstanceNormConfig, LayerNormConfig, Linear,
@@ -14,6 +15,7 @@ use burn::tensor::ops::{AttentionModuleOptions, PadMode};
 use burn::tensor::{Bool, DType, IndexingUpdateOp, Int, Tensor, TensorPrimitive};
 use burn_amp::{
     AmpOptimizer, CastRule, HalfDType, LossScaleConfig, MixedTensor, OptLevel, ScaleEvent, custom,
+    scope,
 };
 
 use crate::log_capture::warnings;
@@ -202,6 +204,31 @@ fn row_03_attention_scores_beyond_the_range_are_no_nan() {
             "{level} {half}"
         );
     });
+}
+
+/// burn-nn's own attention is made of a plain product and a division, so its scores are half: the remedies
+/// are a block in f32 and bf16. Weights of 112 / 64 make queries and keys of 112 out of ones.
+#[test]
+fn row_03_multi_head_attention_with_large_scores_runs_in_a_full_block_and_in_bf16() {
+    let attended = |half, full: bool| {
+        amp(OptLevel::O1, half).scope(|| {
+            let config = MultiHeadAttentionConfig::new(64, 1).with_dropout(0.0);
+            let mut layer = config.init::<Mixed>(&Default::default());
+            for linear in [&mut layer.query, &mut layer.key] {
+                linear.weight = linear.weight.clone().map(|weight| weight.full_like(1.75));
+                linear.bias = None;
+            }
+            let x = Tensor::<Mixed, 3>::ones([1, 2, 64], &Default::default());
+            let forward = || layer.forward(MhaInput::self_attn(x)).context;
+            all_finite(match full {
+                true => scope::full(forward),
+                false => forward(),
+            })
+        })
+    };
+    assert!(!attended(HalfDType::F16, false), "802816 is not in f16");
+    assert!(attended(HalfDType::F16, true));
+    assert!(attended(HalfDType::Bf16, false));
 }
 
 #[test]

@@ -112,7 +112,7 @@ mod tests {
         ])) {
             let (before, after) = split(scale, half);
             prop_assert_eq!(before * after, scale);
-            prop_assert!(before <= 1.0 && before >= 1.0 / 1024.0);
+            prop_assert!((1.0 / 1024.0..=1.0).contains(&before));
             prop_assert_eq!(before.log2().fract(), 0.0, "a power of two");
         }
     }
