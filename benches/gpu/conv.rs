@@ -123,7 +123,7 @@ fn measure(layer: &Layer, dtype: FloatDType, memory: Memory, device: &Device) {
         [channels_out, channels_in, layer.kernel, layer.kernel],
         device,
     );
-    let weight_of = |dtype| weight.clone().cast(dtype).into_primitive().tensor();
+    let weight_of = |dtype: FloatDType| weight.clone().cast(dtype).into_primitive().tensor();
     let kernel = |x, grad, dtype| {
         <B as ModuleOps<B>>::conv2d_weight_backward(x, weight_of(dtype), grad, layer.options())
     };
