@@ -167,7 +167,8 @@ fn measure(layer: &Layer, dtype: FloatDType, memory: Memory, device: &Device) {
             layout.weight_gradient::<B, 2>(x, shape, grad, &layer.options())
         });
     }
-    let fastest = Im2col::fastest(&weight.shape(), &grad.shape(), &layer.options());
+    let name = B::name(device);
+    let fastest = Im2col::fastest(&name, &weight.shape(), &grad.shape(), &layer.options());
     println!("the rule: {fastest:?}");
 }
 
