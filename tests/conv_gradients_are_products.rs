@@ -346,6 +346,24 @@ proptest! {
     }
 }
 
+/// Enough channels that several images are counted into one product.
+#[test]
+fn of_many_channels() {
+    let case = Case {
+        images: 16,
+        channels_in: 640,
+        channels_out: 640,
+        groups: 1,
+        kernel: [1],
+        input: [1],
+        stride: [1],
+        padding: [0],
+        dilation: [1],
+        seed: 1,
+    };
+    check(&case).unwrap();
+}
+
 /// Root mean squares over the elements. The products' roundings are independent, so together they
 /// weigh as much as one of the sum: sqrt(2) in all.
 #[test]
@@ -429,7 +447,7 @@ fn the_setting_chooses_the_way() {
     let [product, same_bias] = o1(ConvBackward::Im2col);
     assert_ne!(kernel, product, "both were computed the same way");
     assert_eq!(bias, same_bias);
-    // On the CPU Burn's kernel is the faster one.
+    // On the CPU Burn's kernel is the faster one for windows of more than one element.
     #[cfg(not(any(feature = "cuda", feature = "wgpu")))]
     assert_eq!(kernel, o1(ConvBackward::Fastest)[0]);
 

@@ -5,12 +5,13 @@ mod support;
 use burn::module::{AutodiffModule, Module, ModuleVisitor, Param, ParamId, list_param_ids};
 use burn::optim::adaptor::OptimizerAdaptor;
 use burn::optim::{Adam, AdamConfig, GradientsParams, Optimizer};
+use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::{DType, Distribution, Tensor};
 use burn_amp::{Amp, AmpConfig, AmpOptimizer, LossScaling, OptLevel, StepStatus};
 use support::net::{Net, batch, bits};
-use support::{Bare, HALVES, Mixed};
+use support::{HALVES, Mixed};
 
-type Inner = burn_amp::MixedPrecision<Bare>;
+type Inner = <Mixed as AutodiffBackend>::InnerBackend;
 
 type Optim = AmpOptimizer<OptimizerAdaptor<Adam, Net<Mixed>, Mixed>, Mixed>;
 

@@ -123,7 +123,7 @@ fn measure(layer: &Layer, dtype: FloatDType, memory: Memory, device: &Device) {
         [channels_out, channels_in, layer.kernel, layer.kernel],
         device,
     );
-    let weight_of = |dtype| weight.clone().cast(dtype).into_primitive().tensor();
+    let weight_of = |dtype: FloatDType| weight.clone().cast(dtype).into_primitive().tensor();
     let kernel = |x, grad, dtype| {
         <B as ModuleOps<B>>::conv2d_weight_backward(x, weight_of(dtype), grad, layer.options())
     };
@@ -167,7 +167,8 @@ fn measure(layer: &Layer, dtype: FloatDType, memory: Memory, device: &Device) {
             layout.weight_gradient::<B, 2>(x, shape, grad, &layer.options())
         });
     }
-    let fastest = Im2col::fastest(&weight.shape(), &grad.shape(), &layer.options());
+    let name = B::name(device);
+    let fastest = Im2col::fastest(&name, &weight.shape(), &grad.shape(), &layer.options());
     println!("the rule: {fastest:?}");
 }
 

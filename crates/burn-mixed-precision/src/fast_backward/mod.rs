@@ -74,20 +74,15 @@ fn choose<B: Backend, const N: usize>(
         |policy| policy.map_or(ConvBackward::Kernel, Policy::conv_backward),
     );
     let alike = x.dtype() == weight.dtype() && x.dtype() == output_grad.dtype();
-    let fastest = || Im2col::fastest(&weight.shape(), &output_grad.shape(), options);
     match setting {
         _ if !alike => None,
-        ConvBackward::Im2col => fastest().or(Some(Im2col::ChannelsFirst)),
-        ConvBackward::Fastest if is_measured(&B::name(&device)) => fastest(),
-        ConvBackward::Fastest | ConvBackward::Kernel => None,
+        ConvBackward::Kernel => None,
+        ConvBackward::Im2col => Some(Im2col::ChannelsFirst),
+        ConvBackward::Fastest => {
+            let name = B::name(&device);
+            Im2col::fastest(&name, &weight.shape(), &output_grad.shape(), options)
+        }
     }
-}
-
-/// Whether a backend of this name is one that [`Im2col::fastest`] was measured on.
-///
-/// Burn's CPU backends have a kernel of their own that this does not beat.
-fn is_measured(name: &str) -> bool {
-    name.contains("cubecl<cuda>")
 }
 
 impl<B: Backend> BackendTypes for FastBackward<B> {

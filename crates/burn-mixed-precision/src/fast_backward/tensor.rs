@@ -88,7 +88,14 @@ impl<B: Backend> FloatTensorOps<Self> for FastBackward<B> {
         fn float_cumprod(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self>;
         fn float_cummin(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self>;
         fn float_cummax(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self>;
-        fn float_cast(tensor: FloatTensor<Self>, dtype: FloatDType) -> FloatTensor<Self>;
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "a cast of the graph, passed on")]
+    fn float_cast(tensor: FloatTensor<Self>, dtype: FloatDType) -> FloatTensor<Self> {
+        B::float_cast(tensor, dtype)
+    }
+
+    forward! {
         fn float_exp(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
         fn float_log(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
         fn float_log1p(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
