@@ -41,12 +41,17 @@ fn widest(a: DType, b: DType) -> DType {
     if a == b { a } else { DType::F32 }
 }
 
-/// A tracked leaf of values in [-3/4, 3/4], exact in every float dtype.
-fn leaf<B: AutodiffBackend, const D: usize>(shape: [usize; D], dtype: DType) -> Tensor<B, D> {
+/// Values in [-3/4, 3/4], exact in every float dtype.
+fn constant<B: Backend, const D: usize>(shape: [usize; D], dtype: DType) -> Tensor<B, D> {
     let count: usize = shape.iter().product();
-    let values: Vec<f32> = (0..count).map(|i| ((i * 7 + 3) % 13) as f32 / 8.0 - 0.75).collect();
-    let data = TensorData::new(values, shape).convert_dtype(dtype);
-    Tensor::from_data(data, (&Default::default(), dtype)).require_grad()
+    let value = |i: usize| ((i * 7 + 3) % 13) as f32 / 8.0 - 0.75;
+    let data = TensorData::new((0..count).map(value).collect::<Vec<_>>(), shape);
+    Tensor::from_data(data.convert_dtype(dtype), (&Default::default(), dtype))
+}
+
+/// The same as a tracked leaf.
+fn leaf<B: AutodiffBackend, const D: usize>(shape: [usize; D], dtype: DType) -> Tensor<B, D> {
+    constant(shape, dtype).require_grad()
 }
 
 /// Runs a block at O1 in f16.

@@ -13,7 +13,7 @@ use burn_amp::{HalfDType, OptLevel, measure, scope};
 
 use crate::support::net::fixed;
 use crate::support::{HALVES, Mixed, Plain, amp, unit_roundoff, unless_it_panics};
-use crate::{F32_AND_F16, floats, gradient_dtype, leaf, o1};
+use crate::{F32_AND_F16, constant, floats, gradient_dtype, leaf, o1};
 
 const STEPS: usize = 10;
 const HIDDEN: usize = 64;
@@ -70,7 +70,7 @@ fn a13_cells_step_in_half_and_take_a_hidden_state_in_f32() {
             for dtype in F32_AND_F16 {
                 let cell = build(HIDDEN, true);
                 let x = leaf::<Mixed, 3>([2, 1, HIDDEN], dtype);
-                let mut hidden = leaf::<Mixed, 2>([2, HIDDEN], DType::F32).detach();
+                let mut hidden = constant::<Mixed, 2>([2, HIDDEN], DType::F32);
                 for _ in 0..STEPS {
                     let y = cell(x.clone(), Some(hidden));
                     assert_eq!(y.dtype(), DType::F32);

@@ -227,7 +227,10 @@ fn a25_the_one_sgd_there_is_keeps_masters_and_model_together() {
     let amp = amp(OptLevel::O2, HalfDType::F16);
     amp.scope(|| {
         let mut model: Dot<Mixed> = amp.cast_model(Dot::new(&[1.0, 2.0], FloatDType::F32));
-        let mut optim = AmpOptimizer::new(sgd().init(), &amp);
+        // The loss is half before it is summed: its gradient is the scale itself, which must fit.
+        let mut optim = AmpOptimizer::new(sgd().init(), &amp)
+            .with_loss_scale(LossScaleConfig::default().with_init(128.0))
+            .unwrap();
         for step in 0..4 {
             let loss = model.loss(&[0.0625, 0.3]);
             let mut grads = GradientsParams::from_grads(loss.backward(), &model);

@@ -32,9 +32,12 @@ fn a34_workers_that_reduce_their_gradients_keep_equal_masters_and_models() {
     let replicas = [(); 2].map(|()| amp(OptLevel::O2, HalfDType::F16));
     let broadcast = Dot::<Mixed>::new(&[1.0, 2.0], FloatDType::F32);
     let mut models = replicas.each_ref().map(|amp| amp.cast_model(broadcast.clone()));
-    let mut optims = replicas
-        .each_ref()
-        .map(|amp| AmpOptimizer::new(SgdConfig::new().init(), amp));
+    // The loss is half before it is summed: its gradient is the scale itself, which must fit.
+    let rule = LossScaleConfig::default().with_init(128.0);
+    let mut optims = replicas.each_ref().map(|amp| {
+        let optim = AmpOptimizer::new(SgdConfig::new().init(), amp);
+        optim.with_loss_scale(rule).unwrap()
+    });
     for step in 0..6 {
         let grads = [0, 1].map(|rank| share(&models[rank], &replicas[rank], rank, step));
         let [first, second] = grads;
