@@ -112,7 +112,10 @@ impl Scale {
 }
 
 fn check(rule: &Rule, run: &[Iteration]) -> Result<(), TestCaseError> {
-    let amp = AmpConfig::new(OptLevel::O1).with_num_losses(LOSSES).build().unwrap();
+    let amp = AmpConfig::new(OptLevel::O1)
+        .with_num_losses(LOSSES)
+        .build()
+        .unwrap();
     amp.scope(|| {
         let config = LossScaleConfig::torch()
             .with_init(rule.init)
@@ -165,7 +168,12 @@ fn check(rule: &Rule, run: &[Iteration]) -> Result<(), TestCaseError> {
                 }
                 prop_assert_eq!(verdict.overflowed(loss), found[loss]);
                 let state = *scaler.loss_scale(loss).state();
-                let got = (f64::from(state.scale), state.growth_tracker, state.steps, state.skipped);
+                let got = (
+                    f64::from(state.scale),
+                    state.growth_tracker,
+                    state.steps,
+                    state.skipped,
+                );
                 let expected = (scale.scale, scale.clean, scale.steps, scale.skipped);
                 prop_assert_eq!(got, expected, "loss {} after iteration {}", loss, n);
                 prop_assert_eq!(f64::from(amp.loss_scales().get(loss)), scale.scale);

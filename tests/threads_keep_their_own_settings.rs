@@ -75,7 +75,9 @@ fn threads_that_share_settings_share_nothing_else() {
     let alone = train(&amp, None);
     let pace = Barrier::new(4);
     thread::scope(|threads| {
-        let runs: Vec<_> = (0..4).map(|_| threads.spawn(|| train(&amp, Some(&pace)))).collect();
+        let runs: Vec<_> = (0..4)
+            .map(|_| threads.spawn(|| train(&amp, Some(&pace))))
+            .collect();
         for run in runs {
             assert_eq!(run.join().unwrap(), alone);
         }
@@ -99,12 +101,15 @@ fn backward_on_another_thread_gives_the_same_gradients() {
             });
             // The scale belongs to the region, and the region to the thread; dtypes to the graph.
             let there = thread::scope(|threads| {
-                let work = threads.spawn(|| {
-                    amp.scope(|| GradientsParams::from_grads(loss.backward(), &model))
-                });
+                let work = threads
+                    .spawn(|| amp.scope(|| GradientsParams::from_grads(loss.backward(), &model)));
                 work.join().unwrap()
             });
-            assert_eq!(gradients::<Mixed, _>(&model, &there), here, "{level} {half}");
+            assert_eq!(
+                gradients::<Mixed, _>(&model, &there),
+                here,
+                "{level} {half}"
+            );
         }
     }
 }
@@ -196,7 +201,10 @@ fn a_shared_scaler_counts_every_update_of_every_thread() {
     assert_eq!(state.steps, THREADS * STEPS, "no update is lost");
     // An overflow of forward is one at any scale; others may come from a scale that is high.
     assert!(state.skipped >= THREADS);
-    assert_eq!(f64::from(state.scale), 65536.0 * 0.5f64.powi(state.skipped as i32));
+    assert_eq!(
+        f64::from(state.scale),
+        65536.0 * 0.5f64.powi(state.skipped as i32)
+    );
     assert_eq!(amp.loss_scales().get(0), state.scale);
 }
 

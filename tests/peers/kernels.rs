@@ -29,7 +29,10 @@ impl List<Plain> {
     fn new(sizes: &[usize], dtype: DType) -> Self {
         let weight = |size: &usize| Tensor::ones([*size], (&Default::default(), dtype));
         List {
-            weights: sizes.iter().map(|s| Param::from_tensor(weight(s))).collect(),
+            weights: sizes
+                .iter()
+                .map(|s| Param::from_tensor(weight(s)))
+                .collect(),
         }
     }
 
@@ -38,7 +41,8 @@ impl List<Plain> {
         let parts = self.weights.iter().enumerate().map(|(n, weight)| {
             let weight = weight.val();
             let dtype = weight.dtype();
-            let gradient = Tensor::from_data(gradient(n).convert_dtype(dtype), (&weight.device(), dtype));
+            let gradient =
+                Tensor::from_data(gradient(n).convert_dtype(dtype), (&weight.device(), dtype));
             (weight * gradient).cast(FloatDType::F32).sum()
         });
         let loss = parts.reduce(|a, b| a + b).unwrap();
@@ -63,14 +67,23 @@ fn full(size: usize, value: f32) -> TensorData {
 #[test]
 fn a27_fours_times_a_quarter_are_ones() {
     for dtype in F32_AND_F16 {
-        for sizes in [vec![555], vec![33_333], vec![7_777 * 7], vec![1; 55], vec![555, 33_333, 1]] {
+        for sizes in [
+            vec![555],
+            vec![33_333],
+            vec![7_777 * 7],
+            vec![1; 55],
+            vec![555, 33_333, 1],
+        ] {
             let list = List::new(&sizes, dtype);
             let mut scaler = fixed(4.0);
             let scaled = list.scaled(&scaler, |n| full(sizes[n], 1.0));
             let mut grads = scaler.unscale(&list, scaled);
             assert!(grads.is_finite());
             let ones = values(&list, &mut grads);
-            assert!(ones.iter().flatten().all(|x| *x == 1.0), "{dtype:?} {sizes:?}");
+            assert!(
+                ones.iter().flatten().all(|x| *x == 1.0),
+                "{dtype:?} {sizes:?}"
+            );
             assert_eq!(ones.iter().map(Vec::len).collect::<Vec<_>>(), sizes);
         }
     }
@@ -147,7 +160,12 @@ fn a31_the_norm_of_unscaled_gradients_leaves_them_as_they_are() {
         let scaled = list.scaled(&scaler, |n| full([9, 16][n], 3.0));
         let mut grads = scaler.unscale(&list, scaled);
         assert_eq!(grads.norm(), 15.0, "9 + 16 times 3 squared");
-        assert!(values(&list, &mut grads).iter().flatten().all(|g| *g == 3.0));
+        assert!(
+            values(&list, &mut grads)
+                .iter()
+                .flatten()
+                .all(|g| *g == 3.0)
+        );
         assert_eq!(grads.norm(), 15.0);
     }
 }
@@ -163,7 +181,12 @@ fn g01_unscaling_takes_gradients_of_any_layout() {
     let layouts: [fn(Tensor<Plain, 2>) -> Tensor<Plain, 2>; 3] = [
         |w| w,
         |w| w.transpose(),
-        |w| Tensor::cat(vec![w.clone().slice([0..2, 0..4]), w.slice([2..4, 0..4])], 1),
+        |w| {
+            Tensor::cat(
+                vec![w.clone().slice([0..2, 0..4]), w.slice([2..4, 0..4])],
+                1,
+            )
+        },
     ];
     for dtype in F32_AND_F16 {
         for layout in layouts {
@@ -200,7 +223,10 @@ fn g02_a_non_finite_element_anywhere_is_remembered_until_the_update() {
         assert!(looked_at(&mut scaler, None));
         assert!(!looked_at(&mut scaler, Some(bad)));
         assert!(looked_at(&mut scaler, None), "later ones are clean");
-        assert!(scaler.update().unwrap().found_inf, "and the flag still stands");
+        assert!(
+            scaler.update().unwrap().found_inf,
+            "and the flag still stands"
+        );
         assert!(looked_at(&mut scaler, None));
         assert!(!scaler.update().unwrap().found_inf);
     }
@@ -210,7 +236,11 @@ fn g02_a_non_finite_element_anywhere_is_remembered_until_the_update() {
 fn g03_gradients_of_mixed_dtypes_are_looked_at_together() {
     for poisoned in [None, Some(0), Some(1), Some(2)] {
         let mut list = List::new(&[4, 4, 4], DType::F32);
-        for (weight, dtype) in list.weights.iter_mut().zip([DType::F16, DType::F32, DType::BF16]) {
+        for (weight, dtype) in list
+            .weights
+            .iter_mut()
+            .zip([DType::F16, DType::F32, DType::BF16])
+        {
             *weight = Param::from_tensor(Tensor::ones([4], (&Default::default(), dtype)));
         }
         let mut scaler = fixed(4.0);
@@ -277,7 +307,9 @@ fn g15_duplicate_indices_whose_sum_overflows_are_found() {
 
 #[test]
 fn b03_no_gradients_are_finite_and_one_bad_leaf_is_not() {
-    let empty = List::<Plain> { weights: Vec::new() };
+    let empty = List::<Plain> {
+        weights: Vec::new(),
+    };
     let mut scaler = fixed(4.0);
     let other = Dot::<Plain>::new(&[1.0], FloatDType::F32);
     let mut backward = scaler.scale(other.loss(&[1.0])).backward_shared();

@@ -161,7 +161,11 @@ fn a07_binary_operations_meet_in_the_widest_dtype() {
                 assert_eq!(y.grad(&grads).unwrap().dtype(), b);
             }
             let x = leaf::<Mixed, 2>([2, 4], a);
-            assert_eq!((x.clone() * 3.0).dtype(), a, "a number has no dtype of its own");
+            assert_eq!(
+                (x.clone() * 3.0).dtype(),
+                a,
+                "a number has no dtype of its own"
+            );
             assert_eq!((3.0f32 * x).dtype(), a);
         }
     });
@@ -185,7 +189,11 @@ fn a08_cat_meets_in_the_widest_dtype() {
 fn t01_the_policy_is_off_before_a_region_on_inside_and_off_after() {
     let device = Default::default();
     let enabled = || scope::current_policy::<burn::tensor::Device<Mixed>>(&device).is_enabled();
-    let matmul = || leaf::<Mixed, 2>([2, 2], DType::F32).matmul(leaf([2, 2], DType::F32)).dtype();
+    let matmul = || {
+        leaf::<Mixed, 2>([2, 2], DType::F32)
+            .matmul(leaf([2, 2], DType::F32))
+            .dtype()
+    };
     assert_eq!((enabled(), matmul()), (false, DType::F32));
     assert_eq!(o1(|| (enabled(), matmul())), (true, DType::F16));
     assert_eq!((enabled(), matmul()), (false, DType::F32));
@@ -221,7 +229,12 @@ fn t03_results_are_those_of_casts_by_hand_bit_by_bit() {
 
         // The f32 list, on half input: the control widens first.
         let exp: fn(T<2>) -> T<2> = |a| a.exp();
-        for run in [exp, |a| softmax(a, 1), |a| log_softmax(a, 1), |a| a.sum_dim(0)] {
+        for run in [
+            exp,
+            |a| softmax(a, 1),
+            |a| log_softmax(a, 1),
+            |a| a.sum_dim(0),
+        ] {
             let control = {
                 let wide = h().cast(DType::F32);
                 scope::disabled(|| stored(&run(wide)))
@@ -286,7 +299,8 @@ fn t06_the_promote_list_meets_in_f32() {
     o1(|| {
         let half = || leaf::<Mixed, 2>([2, 3], DType::F16);
         let full = || leaf::<Mixed, 2>([2, 3], DType::F32);
-        let index = || Tensor::<Mixed, 2, Int>::from_ints([[0, 1, 1], [1, 0, 0]], &Default::default());
+        let index =
+            || Tensor::<Mixed, 2, Int>::from_ints([[0, 1, 1], [1, 0, 0]], &Default::default());
         let add = burn::tensor::IndexingUpdateOp::Add;
         for (a, b) in [(half(), full()), (full(), half())] {
             assert_eq!(a.clone().atan2(b.clone()).dtype(), DType::F32);
@@ -352,7 +366,10 @@ fn t09_one_table_holds_on_every_device() {
             // On its CPU list for f32.
             let huber = HuberLossConfig::new(1.0).init();
             let full = leaf::<Mixed, 2>([2, 4], DType::F32);
-            assert_eq!(huber.forward(x(), full, Reduction::Mean).dtype(), DType::F32);
+            assert_eq!(
+                huber.forward(x(), full, Reduction::Mean).dtype(),
+                DType::F32
+            );
             // And on both promoted.
             let full = leaf::<Mixed, 2>([2, 4], DType::F32);
             assert_eq!(Tensor::cat(vec![x(), full], 0).dtype(), DType::F32);

@@ -42,7 +42,11 @@ fn train(
         let loss = scope::with_loss_id(loss_id, || {
             // The fourth of five overflows in forward.
             let x = batch::<Mixed>(0);
-            let x = if epoch % 5 == 3 { x.mul_scalar(1e30) } else { x };
+            let x = if epoch % 5 == 3 {
+                x.mul_scalar(1e30)
+            } else {
+                x
+            };
             let loss = model.loss(x);
             let value = loss.clone().into_scalar();
             last = if value.is_finite() { value } else { last };
@@ -66,8 +70,13 @@ fn a17_records_hold_f32_at_every_level_and_training_goes_on_from_them() {
             let bytes = Recorder::<Mixed>::record(&recorder(), model.into_record(), ()).unwrap();
             // Without this crate: the record is plain f32.
             let plain = Net::<Plain>::new(&Default::default());
-            let plain = plain.load_record(recorder().load(bytes.clone(), &Default::default()).unwrap());
-            assert!(bits(&plain).iter().all(|(_, data)| data.dtype == DType::F32));
+            let plain =
+                plain.load_record(recorder().load(bytes.clone(), &Default::default()).unwrap());
+            assert!(
+                bits(&plain)
+                    .iter()
+                    .all(|(_, data)| data.dtype == DType::F32)
+            );
 
             let (model, mut optim) = start(&amp);
             let model = model.load_record(recorder().load(bytes, &Default::default()).unwrap());
@@ -83,9 +92,16 @@ fn a17_records_hold_f32_at_every_level_and_training_goes_on_from_them() {
 fn a18_five_epochs_a_restart_and_five_are_ten() {
     for level in OptLevel::ALL {
         for losses in [1, 2] {
-            let settings = || AmpConfig::new(level).with_num_losses(losses).build().unwrap();
+            let settings = || {
+                AmpConfig::new(level)
+                    .with_num_losses(losses)
+                    .build()
+                    .unwrap()
+            };
             let scales = |optim: &Optim| -> Vec<_> {
-                (0..losses).map(|loss| optim.scaler().loss_scale(loss)).collect()
+                (0..losses)
+                    .map(|loss| optim.scaler().loss_scale(loss))
+                    .collect()
             };
             let straight = settings();
             let (whole, whole_scales) = straight.scope(|| {
@@ -113,7 +129,10 @@ fn a18_five_epochs_a_restart_and_five_are_ten() {
                 let (model, _) = train(model, &mut optim, 5..10, losses);
                 assert_eq!(scales(&optim), whole_scales, "{level} {losses}");
                 let resumed = bits(&model).into_iter().map(|(_, data)| data);
-                assert!(resumed.eq(whole.into_iter().map(|(_, data)| data)), "{level} {losses}");
+                assert!(
+                    resumed.eq(whole.into_iter().map(|(_, data)| data)),
+                    "{level} {losses}"
+                );
             });
         }
     }
@@ -134,12 +153,17 @@ fn a33_a_half_network_keeps_batch_norm_and_its_buffers_in_f32() {
             norm: BatchNormConfig::new(4).init(&Default::default()),
         });
         assert_eq!(block.linear.weight.val().dtype(), DType::F16);
-        assert_eq!(block.linear.bias.as_ref().unwrap().val().dtype(), DType::F16);
+        assert_eq!(
+            block.linear.bias.as_ref().unwrap().val().dtype(),
+            DType::F16
+        );
         let norm = &block.norm;
         let kept = [norm.gamma.val(), norm.beta.val(), norm.running_mean.value()];
         assert!(kept.iter().all(|tensor| tensor.dtype() == DType::F32));
         assert_eq!(norm.running_var.value().dtype(), DType::F32);
-        let y = block.norm.forward(block.linear.forward(leaf([2, 4], DType::F32)));
+        let y = block
+            .norm
+            .forward(block.linear.forward(leaf([2, 4], DType::F32)));
         assert_eq!(y.dtype(), DType::F16);
     });
 }
@@ -170,7 +194,10 @@ fn g06_a_scalers_state_survives_and_a_disabled_one_ignores_it() {
     let mut disabled = GradScaler::disabled();
     disabled.load_state(GradScaler::new(rule).unwrap().state().to_owned());
     assert_eq!(disabled.get_scale(), 1.0);
-    assert!(serde_json::from_str::<burn_amp::LossScale>("{}").is_err(), "an empty state");
+    assert!(
+        serde_json::from_str::<burn_amp::LossScale>("{}").is_err(),
+        "an empty state"
+    );
 }
 
 #[test]
@@ -191,15 +218,28 @@ fn b04_policies_are_read_from_the_text_they_are_written_as() {
     }
     // Missing fields take their default; unknown ones and unknown values are refused.
     let read = |text: &str| serde_json::from_str::<AmpConfig>(text);
-    assert_eq!(read(r#"{"opt_level":"O2"}"#).unwrap(), AmpConfig::new(OptLevel::O2));
-    for wrong in [r#"{"compute":"half"}"#, r#"{"half":"f17"}"#, r#"{"opt_level":"02"}"#] {
+    assert_eq!(
+        read(r#"{"opt_level":"O2"}"#).unwrap(),
+        AmpConfig::new(OptLevel::O2)
+    );
+    for wrong in [
+        r#"{"compute":"half"}"#,
+        r#"{"half":"f17"}"#,
+        r#"{"opt_level":"02"}"#,
+    ] {
         assert!(read(wrong).is_err(), "{wrong}");
     }
     // Only floating tensors are cast.
     let amp = amp(OptLevel::O3, HalfDType::F16);
     amp.scope(|| {
-        let ints = burn::tensor::Tensor::<Mixed, 1, burn::tensor::Int>::from_ints([1, 2], &Default::default());
-        let module = amp.cast_model(burn::module::Param::from_tensor(leaf::<Mixed, 1>([2], DType::F32)));
+        let ints = burn::tensor::Tensor::<Mixed, 1, burn::tensor::Int>::from_ints(
+            [1, 2],
+            &Default::default(),
+        );
+        let module = amp.cast_model(burn::module::Param::from_tensor(leaf::<Mixed, 1>(
+            [2],
+            DType::F32,
+        )));
         assert_eq!(stored(&module.val()).dtype, DType::F16);
         assert!(!amp.cast_model::<Mixed, _>(ints).dtype().is_float());
     });

@@ -3,10 +3,10 @@
 //! Burn has no cells apart: a layer of one time step is one. Its layers collect their steps in an f32
 //! tensor, so their output is f32 where the peers' is half; the products inside are half all the same.
 
+use burn::module::Module;
 use burn::nn::{
     BiGruConfig, BiLstmConfig, BiRnnConfig, GruConfig, LstmConfig, LstmState, RnnConfig, RnnState,
 };
-use burn::module::Module;
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Tensor};
 use burn_amp::{HalfDType, OptLevel, measure, scope};
@@ -123,7 +123,8 @@ fn t12_every_kind_of_layer_agrees_with_its_f32_control() {
                     // As docs/numerics.md counts for an LSTM of ten steps: 50 roundings.
                     let bound = 50.0 * unit_roundoff(half);
                     for (got, control) in [(y, z), (grad, control)] {
-                        let norm = |x: &mut dyn Iterator<Item = f64>| x.map(|x| x * x).sum::<f64>().sqrt();
+                        let norm =
+                            |x: &mut dyn Iterator<Item = f64>| x.map(|x| x * x).sum::<f64>().sqrt();
                         let differences = got.iter().zip(&control);
                         let off = norm(&mut differences.map(|(a, b)| f64::from(a - b)));
                         let size = norm(&mut control.iter().map(|x| f64::from(*x)));

@@ -125,7 +125,11 @@ fn a12_a_weight_used_twice_gets_one_true_gradient_at_scale_4() {
 
 #[test]
 fn t14_regions_nest_and_are_left_by_a_panic_too() {
-    let matmul = || leaf::<Mixed, 2>([2, 2], DType::F32).matmul(leaf([2, 2], DType::F32)).dtype();
+    let matmul = || {
+        leaf::<Mixed, 2>([2, 2], DType::F32)
+            .matmul(leaf([2, 2], DType::F32))
+            .dtype()
+    };
     amp(OptLevel::O1, HalfDType::F16).scope(|| {
         amp(OptLevel::O1, HalfDType::Bf16).scope(|| {
             assert_eq!(matmul(), DType::BF16);
@@ -139,7 +143,11 @@ fn t14_regions_nest_and_are_left_by_a_panic_too() {
     assert_eq!(matmul(), DType::F32);
     // torch's decorator form is a function that opens the region itself.
     fn decorated() -> DType {
-        o1(|| leaf::<Mixed, 2>([2, 2], DType::F32).matmul(leaf([2, 2], DType::F32)).dtype())
+        o1(|| {
+            leaf::<Mixed, 2>([2, 2], DType::F32)
+                .matmul(leaf([2, 2], DType::F32))
+                .dtype()
+        })
     }
     assert_eq!((decorated(), matmul()), (DType::F16, DType::F32));
 }
@@ -147,7 +155,9 @@ fn t14_regions_nest_and_are_left_by_a_panic_too() {
 #[test]
 fn t15_a_weight_is_cast_once_until_it_is_updated() {
     o1(|| {
-        let layer = LinearConfig::new(4, 4).with_bias(false).init::<Mixed>(&Default::default());
+        let layer = LinearConfig::new(4, 4)
+            .with_bias(false)
+            .init::<Mixed>(&Default::default());
         let x = || leaf::<Mixed, 2>([2, 4], DType::F16);
         let casts = |layer: &burn::nn::Linear<Mixed>| {
             let (y, count) = measure(|| layer.forward(layer.forward(x())).sum());
@@ -179,7 +189,10 @@ fn t16_untracked_passes_leave_nothing_behind() {
         let counts: Vec<u64> = (0..5)
             .map(|_| measure(|| layer.valid().forward(x().inner())).1.made)
             .collect();
-        assert_eq!(counts, [1; 5], "the input alone: nothing is made again or piles up");
+        assert_eq!(
+            counts, [1; 5],
+            "the input alone: nothing is made again or piles up"
+        );
         assert_eq!(gradient(), before);
     });
 }
@@ -187,7 +200,10 @@ fn t16_untracked_passes_leave_nothing_behind() {
 #[test]
 fn t17_recomputation_in_backward_runs_in_the_dtypes_of_forward() {
     fn gradients<B: AutodiffBackend>() -> (DType, [Vec<f32>; 2]) {
-        let (w, v) = (leaf::<B, 2>([4, 4], DType::F32), leaf::<B, 2>([4, 4], DType::F32));
+        let (w, v) = (
+            leaf::<B, 2>([4, 4], DType::F32),
+            leaf::<B, 2>([4, 4], DType::F32),
+        );
         let (y, loss) = o1(|| {
             let x = constant::<B, 2>([4, 4], DType::F32);
             // Memory-bound operations, which are computed again, between products that are not.
@@ -262,7 +278,10 @@ fn t21_f16_is_the_default_and_an_unknown_or_unsupported_choice_is_an_error() {
     assert_eq!(AmpConfig::new(OptLevel::O1).half(), HalfDType::F16);
     assert!("cuda:bf15".parse::<HalfDType>().is_err());
     let message = "tf32".parse::<HalfDType>().unwrap_err().to_string();
-    assert!(message.contains("tf32") && message.contains("bf16"), "{message}");
+    assert!(
+        message.contains("tf32") && message.contains("bf16"),
+        "{message}"
+    );
     let error = AmpError::UnsupportedHalf {
         device: "Cpu".into(),
         half: HalfDType::Bf16,

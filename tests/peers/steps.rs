@@ -69,7 +69,8 @@ fn moving() -> LossScaleConfig {
 }
 
 /// What a user does to the gradients between backward and step.
-type Between<B> = fn(&mut GradScaler, &Layers<B>, burn_amp::ScaledGradients<B>) -> burn_amp::UnscaledGradients<B>;
+type Between<B> =
+    fn(&mut GradScaler, &Layers<B>, burn_amp::ScaledGradients<B>) -> burn_amp::UnscaledGradients<B>;
 
 fn unscaled<B: AutodiffBackend>(
     scaler: &mut GradScaler,
@@ -137,7 +138,12 @@ fn clipped(model: &Layers<Plain>, grads: GradientsParams, max_norm: f32) -> Grad
         }
     }
     let all = gradients::<Plain, _>(model, &grads);
-    let square: f32 = all.iter().flatten().flat_map(|g| g.iter::<f32>()).map(|g| g * g).sum();
+    let square: f32 = all
+        .iter()
+        .flatten()
+        .flat_map(|g| g.iter::<f32>())
+        .map(|g| g * g)
+        .sum();
     let mut clip = Clip {
         grads,
         factor: (max_norm / (square.sqrt() + 1e-6)).min(1.0),
@@ -280,14 +286,18 @@ fn a26_a_layer_wise_rate_runs_at_every_level() {
         amp.scope(|| {
             let mut model: Layers<Mixed> = amp.cast_model(Layers::new());
             let mut optim = AmpOptimizer::new(OptimizerAdaptor::from(Larc), &amp);
-            let loss = |model: &Layers<Mixed>| model.loss(batch(0)).into_data().iter::<f32>().next();
+            let loss =
+                |model: &Layers<Mixed>| model.loss(batch(0)).into_data().iter::<f32>().next();
             let before = loss(&model).unwrap();
             for _ in 0..10 {
                 let grads = GradientsParams::from_grads(model.loss(batch(0)).backward(), &model);
                 model = optim.step(0.5, model, grads);
             }
             let after = loss(&model).unwrap();
-            assert!(after.is_finite() && after < before, "{level}: {before} to {after}");
+            assert!(
+                after.is_finite() && after < before,
+                "{level}: {before} to {after}"
+            );
         });
     }
 }
@@ -303,7 +313,10 @@ fn g07_training_with_an_overflow_is_the_f32_control_without_that_step() {
     assert_ne!(got, control, "it ran in half");
     close(&got, &control, 1e-3);
     let (exact, _) = scaled_run::<Plain>(GradScaler::new(moving()).unwrap(), unscaled, false);
-    assert_eq!(exact, control, "in f32 a scale that is a power of two leaves no trace");
+    assert_eq!(
+        exact, control,
+        "in f32 a scale that is a power of two leaves no trace"
+    );
 }
 
 #[test]
@@ -346,7 +359,8 @@ fn g12_micro_batches_are_one_step() {
     let (mut plain, mut plain_optim) = (model.clone(), SgdConfig::new().init());
     let mut applied = 0;
     for step in 0..STEPS {
-        let losses = |model: &Layers<Plain>| [2 * step, 2 * step + 1].map(|i| model.loss(batch(i)) / 2);
+        let losses =
+            |model: &Layers<Plain>| [2 * step, 2 * step + 1].map(|i| model.loss(batch(i)) / 2);
         let bad = if step == POISONED { f32::INFINITY } else { 1.0 };
         let [first, second] = losses(&model);
         let mut grads = scaler.scale(first).backward(&model);
@@ -357,7 +371,10 @@ fn g12_micro_batches_are_one_step() {
         if step != POISONED {
             let mut sum = GradientsAccumulator::new();
             for loss in losses(&plain) {
-                sum.accumulate::<Plain>(&plain, GradientsParams::from_grads(loss.backward(), &plain));
+                sum.accumulate::<Plain>(
+                    &plain,
+                    GradientsParams::from_grads(loss.backward(), &plain),
+                );
             }
             plain = plain_optim.step(0.1, plain, sum.grads());
         }
@@ -424,7 +441,10 @@ fn g17_gradients_that_are_tampered_with_after_unscaling_are_not_looked_at_again(
     assert!(grads.is_finite());
     poison::<Plain, _>(&model, grads.gradients_mut().unwrap(), 0, f32::NAN);
     let model = scaler.step(&mut optim, 0.1, model, grads);
-    assert!(model.values().iter().all(|w| w.is_nan()), "as torch documents it");
+    assert!(
+        model.values().iter().all(|w| w.is_nan()),
+        "as torch documents it"
+    );
     assert!(!scaler.update().unwrap().found_inf);
 }
 
@@ -467,18 +487,26 @@ fn g22_misuse_is_an_error_or_does_not_compile() {
     // Unscaling twice, unscaling after a step and stepping twice take gradients that are gone: see the
     // `compile_fail` examples of `GradScaler`. What is left to run time:
     let mut scaler = GradScaler::new(moving()).unwrap();
-    assert!(matches!(scaler.update(), Err(LossScaleError::NothingRecorded)));
+    assert!(matches!(
+        scaler.update(),
+        Err(LossScaleError::NothingRecorded)
+    ));
     let model = Dot::<Plain>::new(&[1.0], FloatDType::F32);
     let mut optim = SgdConfig::new().init();
     let grads = scaler.scale(model.loss(&[1.0])).backward(&model);
     let _ = scaler.step(&mut optim, 0.1, model, grads);
     assert_eq!(scaler.update().unwrap().event, ScaleEvent::Grew);
-    assert!(matches!(scaler.update(), Err(LossScaleError::NothingRecorded)));
+    assert!(matches!(
+        scaler.update(),
+        Err(LossScaleError::NothingRecorded)
+    ));
 }
 
 #[test]
 fn b06_an_overflow_leaves_everything_but_the_scale() {
-    let rule = LossScaleConfig::keras().with_init(8.0).with_growth_interval(2);
+    let rule = LossScaleConfig::keras()
+        .with_init(8.0)
+        .with_growth_interval(2);
     let amp = amp(OptLevel::O1, HalfDType::F16);
     amp.scope(|| {
         let mut model = Dot::<Mixed>::new(&[1.0, 2.0], FloatDType::F32);
@@ -502,7 +530,10 @@ fn b06_an_overflow_leaves_everything_but_the_scale() {
         close(&model.values(), &[1.0 - 1.5, 2.0 - 1.5], 3.0 * 1e-5);
     });
     let text = serde_json::to_string(&rule).unwrap();
-    assert_eq!(serde_json::from_str::<LossScaleConfig>(&text).unwrap(), rule);
+    assert_eq!(
+        serde_json::from_str::<LossScaleConfig>(&text).unwrap(),
+        rule
+    );
     assert!(rule.with_growth_factor(0.5).validate().is_err());
     assert!(rule.with_init(-1.0).validate().is_err());
 }

@@ -9,9 +9,9 @@ use burn::tensor::FloatDType;
 use burn::tensor::backend::DeviceId;
 use burn_amp::{AmpOptimizer, HalfDType, LossScaleConfig, OptLevel};
 
+use crate::Dot;
 use crate::support::gradients::poison;
 use crate::support::{Mixed, amp};
-use crate::Dot;
 
 /// The gradients of one worker's share, of a thread of its own.
 fn share(model: &Dot<Mixed>, amp: &burn_amp::Amp, rank: usize, step: usize) -> GradientsParams {
@@ -31,7 +31,9 @@ fn a34_workers_that_reduce_their_gradients_keep_equal_masters_and_models() {
     // Two replicas, each with settings, scaler and optimizer of its own, as two processes have.
     let replicas = [(); 2].map(|()| amp(OptLevel::O2, HalfDType::F16));
     let broadcast = Dot::<Mixed>::new(&[1.0, 2.0], FloatDType::F32);
-    let mut models = replicas.each_ref().map(|amp| amp.cast_model(broadcast.clone()));
+    let mut models = replicas
+        .each_ref()
+        .map(|amp| amp.cast_model(broadcast.clone()));
     // The loss is half before it is summed: its gradient is the scale itself, which must fit.
     let rule = LossScaleConfig::default().with_init(128.0);
     let mut optims = replicas.each_ref().map(|amp| {
@@ -91,7 +93,9 @@ fn g14_an_overflow_on_one_of_two_devices_skips_the_step() {
         });
         let before = model.values();
         let scale = optim.loss_scale().scale();
-        let grads = MultiGradientsParams { grads: grads.into() };
+        let grads = MultiGradientsParams {
+            grads: grads.into(),
+        };
         let model = amp.scope(|| optim.step_multi(0.5, model, grads));
         assert_eq!(model.values() == before, bad.is_some());
         let expected = if bad.is_some() { scale * 0.5 } else { scale };
@@ -102,8 +106,19 @@ fn g14_an_overflow_on_one_of_two_devices_skips_the_step() {
 #[test]
 fn g24_workers_that_share_what_they_found_agree_on_the_scale() {
     // found_inf is one bit, reduced by "or"; the next scale depends on it and on nothing else.
-    let mut ranks = [(); 2].map(|()| LossScaleConfig::torch().with_growth_interval(2).init().unwrap());
-    let found = [[false, false], [true, false], [false, false], [false, true], [false; 2]];
+    let mut ranks = [(); 2].map(|()| {
+        LossScaleConfig::torch()
+            .with_growth_interval(2)
+            .init()
+            .unwrap()
+    });
+    let found = [
+        [false, false],
+        [true, false],
+        [false, false],
+        [false, true],
+        [false; 2],
+    ];
     for step in found.into_iter().cycle().take(40) {
         let any = step.into_iter().any(|found| found);
         let after = ranks.each_mut().map(|scale| scale.update(any).after);

@@ -25,7 +25,6 @@ impl Id {
 }
 
 /// How an operation passes errors on.
-#[derive(Clone)]
 enum Rule {
     Leaf,
     /// Forward rounds to the second dtype, backward to the first.
@@ -36,14 +35,20 @@ enum Rule {
         magnitude: Operation,
     },
     /// Linear in each of two inputs, with positive coefficients.
-    Bilinear { run: Operation, backward_terms: f64 },
-    /// Element by element: the slope, how far the true slope may be from it within the input's
-    /// bound, and the largest number in the computation of the slope.
-    Pointwise {
-        slope: T,
-        slope_error: T,
-        slope_terms: T,
+    Bilinear {
+        run: Operation,
+        backward_terms: f64,
     },
+    /// Element by element.
+    Pointwise(Box<Slope>),
+}
+
+struct Slope {
+    value: T,
+    /// How far the true slope may be from it within the input's bound.
+    error: T,
+    /// The largest number in the computation of the slope.
+    terms: T,
 }
 
 struct Entry {
@@ -110,13 +115,14 @@ pub fn flat(tensor: &T) -> Vec<f64> {
 }
 
 fn largest(tensor: &T) -> f64 {
-    flat(tensor).into_iter().fold(0.0, |m: f64, x| m.max(x.abs()))
+    flat(tensor)
+        .into_iter()
+        .fold(0.0, |m: f64, x| m.max(x.abs()))
 }
 
 /// The number of outputs that share an input element: broadcasting adds so many gradients up.
 fn shared(input: &T, output: &T) -> f64 {
-    (output.dims().iter().product::<usize>() as f64
-        / input.dims().iter().product::<usize>() as f64)
+    (output.dims().iter().product::<usize>() as f64 / input.dims().iter().product::<usize>() as f64)
         .max(1.0)
 }
 
@@ -224,8 +230,8 @@ impl Tape {
         run: impl Fn(&[T]) -> T + 'static,
     ) -> Id {
         let value = run(&[self.value(a), self.value(b)]);
-        let passed_on = run(&[self.value(a).abs(), self.bound(b)])
-            + run(&[self.bound(a), self.size(b)]);
+        let passed_on =
+            run(&[self.value(a).abs(), self.bound(b)]) + run(&[self.bound(a), self.size(b)]);
         let size = run(&[self.size(a), self.size(b)]);
         let bound = passed_on
             + rounding(size.clone(), dtype, terms)
@@ -250,7 +256,7 @@ impl Tape {
 
     pub fn add_scalar(&mut self, a: Id, by: f64, dtype: DType) -> Id {
         let run = move |x: &[T]| x[0].clone() + by;
-        // The number is rounded to the dtype as well, which `add_scalar` of 1.5 does not show.
+        // 1.5 and 0.25 are exact in every dtype.
         self.affine(&[a], dtype, 1.0, run, |x| x[0].clone())
     }
 
@@ -321,7 +327,12 @@ impl Tape {
         let nearest = (v.clone().abs() - e.clone()).clamp_min(0.0);
         let (y, slope, slope_error, slope_terms) = match function {
             Pointwise::Relu => {
-                let uncertain = v.clone().abs().lower_equal(e.clone()).float().cast(DType::F64);
+                let uncertain = v
+                    .clone()
+                    .abs()
+                    .lower_equal(e.clone())
+                    .float()
+                    .cast(DType::F64);
                 let slope = v.clone().greater_elem(0.0).float().cast(DType::F64);
                 // Zero is exact and has one slope.
                 (v.clone().clamp_min(0.0), slope, uncertain, v.zeros_like())
@@ -351,21 +362,25 @@ impl Tape {
             Pointwise::Recip => {
                 let slope = v.clone().powi_scalar(2).recip().neg();
                 let curve = nearest.powi_scalar(3).recip() * 2.0;
-                (v.clone().recip(), slope.clone(), curve * e.clone(), slope.abs())
+                (
+                    v.clone().recip(),
+                    slope.clone(),
+                    curve * e.clone(),
+                    slope.abs(),
+                )
             }
         };
         let passed_on = (slope.clone().abs() + slope_error.clone()) * e;
         let size = y.clone().abs() + passed_on.clone();
         // One rounding, and the f32 functions are good to 4 of theirs.
-        let bound = passed_on
-            + rounding(size.clone(), dtype, 1.0)
-            + rounding(size, DType::F32, 4.0);
-        let rule = Rule::Pointwise {
-            slope,
-            slope_error,
-            slope_terms,
+        let bound =
+            passed_on + rounding(size.clone(), dtype, 1.0) + rounding(size, DType::F32, 4.0);
+        let slope = Slope {
+            value: slope,
+            error: slope_error,
+            terms: slope_terms,
         };
-        self.push(y, bound, dtype, &[x], rule)
+        self.push(y, bound, dtype, &[x], Rule::Pointwise(Box::new(slope)))
     }
 
     /// Softmax over the last dimension. The largest element is taken out, which changes nothing in
@@ -468,23 +483,22 @@ impl Tape {
                 let uncertain = transposed(run, &bounds, &g.clone().abs());
                 let sizes = transposed(run, &sizes, &size);
                 let errors = passed_on.into_iter().zip(uncertain).zip(sizes);
-                let grads = gs.into_iter().zip(errors).map(|(g, ((h, uncertain), size))| {
-                    let terms = backward_terms + shared(&g, &entry.value);
-                    (g, h + uncertain + rounding(size, entry.dtype, terms))
-                });
+                let grads = gs
+                    .into_iter()
+                    .zip(errors)
+                    .map(|(g, ((h, uncertain), size))| {
+                        let terms = backward_terms + shared(&g, &entry.value);
+                        (g, h + uncertain + rounding(size, entry.dtype, terms))
+                    });
                 inputs().zip(grads).collect()
             }
-            Rule::Pointwise {
-                slope,
-                slope_error,
-                slope_terms,
-            } => {
-                let steepest = slope.clone().abs() + slope_error.clone();
-                let passed_on = h * steepest.clone() + g.clone().abs() * slope_error.clone();
-                // Up to six operations compute the slope, of numbers up to `slope_terms`.
-                let computed = size * (slope_terms.clone() * 6.0 + steepest);
+            Rule::Pointwise(slope) => {
+                let steepest = slope.value.clone().abs() + slope.error.clone();
+                let passed_on = h * steepest.clone() + g.clone().abs() * slope.error.clone();
+                // Up to six operations compute the slope, of numbers up to `terms`.
+                let computed = size * (slope.terms.clone() * 6.0 + steepest);
                 let h = passed_on + rounding(computed, entry.dtype, 1.0);
-                vec![(entry.inputs[0], (g * slope.clone(), h))]
+                vec![(entry.inputs[0], (g * slope.value.clone(), h))]
             }
         }
     }

@@ -189,7 +189,9 @@ impl Pair {
     }
 
     fn run(&mut self, line: &Line) {
-        let inputs = line.inputs.map(|index| self.nodes[index.index(self.nodes.len())].clone());
+        let inputs = line
+            .inputs
+            .map(|index| self.nodes[index.index(self.nodes.len())].clone());
         let call = self.admissible(line.call, inputs.each_ref());
         let [a, b, c] = inputs;
         let mixed = self.decorated(call, a.mixed.clone(), b.mixed.clone(), c.mixed.clone());
@@ -292,7 +294,10 @@ impl Pair {
 /// Fixed weights of the loss, so that no gradient cancels by symmetry.
 fn weights(dims: [usize; 2]) -> TensorData {
     let weight = |i: usize| (0.9 * i as f32 + 0.4).sin();
-    TensorData::new((0..dims[0] * dims[1]).map(weight).collect::<Vec<f32>>(), dims)
+    TensorData::new(
+        (0..dims[0] * dims[1]).map(weight).collect::<Vec<f32>>(),
+        dims,
+    )
 }
 
 /// How sharp the bounds were, over all graphs of this process.
