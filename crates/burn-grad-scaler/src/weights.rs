@@ -81,12 +81,27 @@ impl<B: Backend> Weights<B> {
         Some(present.cast(FloatDType::F32).mask_where(unchanged, master))
     }
 
-    /// The value that a record has for this parameter, f32, on the device.
-    pub fn loaded<const D: usize>(&self, id: ParamId, device: &B::Device) -> Option<Tensor<B, D>> {
+    /// The value that a record has for this parameter, f32 or f64, on its device.
+    ///
+    /// # Panics
+    ///
+    /// If the parameter has another shape.
+    pub fn loaded<const D: usize>(
+        &self,
+        id: ParamId,
+        present: &Tensor<B, D>,
+    ) -> Option<Tensor<B, D>> {
         let data = self.loaded.get(&id)?.clone();
+        assert!(
+            data.shape == present.shape(),
+            "the optimizer's record has shape {} for parameter {id}, the model has {}: load the \
+             records of one model",
+            data.shape,
+            present.shape()
+        );
         // Its own dtype, f32 or f64: the default float of the backend may be half.
         let dtype = data.dtype;
-        Some(Tensor::from_data(data, (device, dtype)))
+        Some(Tensor::from_data(data, (&present.device(), dtype)))
     }
 
     pub fn load(&mut self, values: impl IntoIterator<Item = (ParamId, TensorData)>) {
@@ -197,13 +212,14 @@ impl<B: AutodiffBackend> ModuleMapper<B> for Lift<'_, B> {
         if self.grads.get::<B::InnerBackend, D>(id).is_none() {
             return param;
         }
-        let (device, current) = (param.val().device(), param.val().dtype());
+        let present = param.val().inner();
+        let current = present.dtype();
         let dtype = model_dtype(self.amp, &self.containers, current);
         self.lowers_to.insert(id, dtype);
         let half = HalfDType::of(current).is_some();
         let masters = self.amp.config().master_weights();
-        let kept = match self.weights.loaded::<D>(id, &device) {
-            None if half && masters => self.weights.master(id, param.val().inner()),
+        let kept = match self.weights.loaded::<D>(id, &present) {
+            None if half && masters => self.weights.master(id, present),
             loaded => loaded,
         };
         match kept {
@@ -328,7 +344,7 @@ impl<B: AutodiffBackend> ModuleMapper<B> for Restore<'_, B> {
         let device = param.val().device();
         let present = param.val().inner();
         let half = HalfDType::of(present.dtype()).is_some();
-        let kept = match (self.weights.loaded::<D>(param.id, &device), self.full) {
+        let kept = match (self.weights.loaded::<D>(param.id, &present), self.full) {
             (None, true) if half => self.weights.master(param.id, present),
             (None, false) => self.weights.get(param.id),
             (loaded, _) => loaded,
