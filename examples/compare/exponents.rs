@@ -1,5 +1,6 @@
 //! Where the gradients of a training lie among the powers of two.
 
+use core::ops::Range;
 use std::collections::BTreeMap;
 
 use burn::module::{Module, ModuleVisitor, Param};
@@ -18,11 +19,21 @@ pub struct Exponents {
 
 impl Exponents {
     /// Counts all gradients of a step.
-    pub fn add<B: AutodiffBackend>(&mut self, model: &impl Module<B>, grads: &GradientsParams) {
+    pub fn of<B: AutodiffBackend>(model: &impl Module<B>, grads: &GradientsParams) -> Self {
+        let mut exponents = Exponents::default();
         model.visit(&mut Elements {
             grads,
-            exponents: self,
+            exponents: &mut exponents,
         });
+        exponents
+    }
+
+    /// Adds the counts of `other`, as they were if its elements were multiplied by `2^shift`.
+    pub fn add(&mut self, other: &Exponents, shift: i32) {
+        for (exponent, count) in &other.counts {
+            *self.counts.entry(exponent + shift).or_default() += count;
+        }
+        self.zeros += other.zeros;
     }
 
     /// All elements that were counted.
@@ -30,12 +41,9 @@ impl Exponents {
         self.counts.values().sum::<u64>() + self.zeros
     }
 
-    /// The share of all elements, from 0 to 1, whose exponent times `2^shift` is in this range.
-    pub fn share(&self, range: core::ops::Range<i32>, shift: i32) -> f64 {
-        let inside = self
-            .counts
-            .range(range.start - shift..range.end - shift)
-            .map(|(_, count)| count);
+    /// The share of all elements, from 0 to 1, whose exponent is in this range.
+    pub fn share(&self, range: Range<i32>) -> f64 {
+        let inside = self.counts.range(range).map(|(_, count)| count);
         inside.sum::<u64>() as f64 / self.total().max(1) as f64
     }
 
@@ -101,8 +109,10 @@ mod tests {
         }
         assert_eq!((exponents.total(), exponents.zeros), (4, 1));
         // 1e-8 is 2^-27 times a number below 2.
-        assert_eq!(exponents.share(-24..16, 0), 0.5);
-        assert_eq!(exponents.share(-24..16, 3), 0.75);
-        assert_eq!(exponents.share(-24..16, 16), 0.25);
+        for (shift, share) in [(0, 0.5), (3, 0.75), (16, 0.25)] {
+            let mut scaled = Exponents::default();
+            scaled.add(&exponents, shift);
+            assert_eq!(scaled.share(-24..16), share, "{shift}");
+        }
     }
 }

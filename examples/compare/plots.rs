@@ -18,6 +18,7 @@ pub struct Size {
     pub name: &'static str,
     width: u32,
     height: u32,
+    /// As plotters counts it: letters come out a fifth smaller.
     font: u32,
 }
 
@@ -27,13 +28,13 @@ pub const SIZES: [Size; 2] = [
         name: "wide",
         width: 760,
         height: 380,
-        font: 14,
+        font: 17,
     },
     Size {
         name: "narrow",
         width: 344,
         height: 300,
-        font: 12,
+        font: 15,
     },
 ];
 
@@ -84,7 +85,8 @@ pub fn loss(runs: &[Run], size: Size) -> Result {
             .x_label_formatter(&|step| format!("{step:.0}"))
             .y_label_formatter(&|loss| format!("{loss}"))
             .draw()?;
-        for (ink, curve) in &curves {
+        // The reference on top.
+        for (ink, curve) in curves.iter().rev() {
             chart.draw_series(LineSeries::new(curve.clone(), ink.light.stroke_width(2)))?;
         }
         Ok(())
@@ -128,16 +130,24 @@ pub fn scale(runs: &[Run], size: Size) -> Result {
     })
 }
 
-/// How gradients are spread over the powers of two, as they are and times a loss scale of `2^shift`,
-/// over the range of f16.
-pub fn exponents(exponents: &Exponents, shift: i32, size: Size) -> Result {
-    let percent = |count: u64| 100.0 * count as f64 / exponents.total().max(1) as f64;
-    let known = || exponents.counts.keys().copied();
-    let low = known().min().unwrap_or(0).clamp(-45, -28);
-    let high = (known().max().unwrap_or(0) + 1 + shift).clamp(20, 45);
-    let top = 1.1 * percent(exponents.counts.values().copied().max().unwrap_or(1));
+/// How `gradients`, and others times their loss scale, are spread over the powers of two and the
+/// range of f16.
+pub fn exponents(gradients: &Exponents, scaled: &Exponents, size: Size) -> Result {
+    let percent =
+        |of: &Exponents, exponent: i32| 100.0 * of.share(exponent..exponent + 1);
+    let known = || gradients.counts.keys().chain(scaled.counts.keys()).copied();
+    let low = known().min().unwrap_or(0).clamp(-45, -30);
+    let high = (known().max().unwrap_or(0) + 2).clamp(20, 45);
+    let highest = (low..high).map(|at| percent(gradients, at).max(percent(scaled, at)));
+    let top = 1.1 * highest.fold(1.0, f64::max);
+    // The limits of f16, and what there is room for between them.
+    let limits = [F16_ZERO_BELOW, F16_SMALLEST_NORMAL, 0, F16_INFINITE_FROM];
+    let between: &[i32] = if size.width < 500 { &[] } else { &[-40, -7, 8, 24, 32, 40] };
+    let labelled = limits.iter().chain(between).copied();
+    let labelled = labelled.filter(|at| (low..high).contains(at)).collect();
     draw(size, |area| {
-        let mut chart = builder(area, size).build_cartesian_2d(low..high, 0.0..top)?;
+        let axis = (low..high).with_key_points(labelled);
+        let mut chart = builder(area, size).build_cartesian_2d(axis, 0.0..top)?;
         let text = text(size);
         let band = |from: i32, to: i32, ink: Ink| {
             Rectangle::new([(from, 0.0), (to, top)], ink.light.mix(0.14).filled())
@@ -153,15 +163,14 @@ pub fn exponents(exponents: &Exponents, shift: i32, size: Size) -> Result {
             .x_label_formatter(&|exponent| power_of_two(*exponent))
             .y_label_formatter(&|share| format!("{share}"))
             .draw()?;
-        let bars = exponents.counts.iter().map(|(&exponent, &count)| {
-            let corners = [(exponent, 0.0), (exponent + 1, percent(count))];
+        let bars = gradients.counts.keys().map(|&at| {
+            let corners = [(at, 0.0), (at + 1, percent(gradients, at))];
             Rectangle::new(corners, ink::GRADIENTS.light.mix(0.55).filled())
         });
         chart.draw_series(bars)?;
-        let (first, last) = (known().min().unwrap_or(0), known().max().unwrap_or(0));
-        let stairs = (first - 1..=last + 1).flat_map(|exponent| {
-            let share = percent(exponents.counts.get(&exponent).copied().unwrap_or(0));
-            [(exponent + shift, share), (exponent + shift + 1, share)]
+        let stairs = (low..high).flat_map(|at| {
+            let share = percent(scaled, at);
+            [(at, share), (at + 1, share)]
         });
         chart.draw_series(LineSeries::new(stairs, ink::SCALED.light.stroke_width(2)))?;
         Ok(())
@@ -189,8 +198,8 @@ fn builder<'a, 'b>(area: &'a Area<'b>, size: Size) -> ChartBuilder<'a, 'b, SVGBa
         // Half of the last label on the horizontal axis.
         .margin_right(2 * size.font)
         .margin_top(size.font)
-        .x_label_area_size(3 * size.font + 6)
-        .y_label_area_size(4 * size.font + 8);
+        .x_label_area_size(5 * size.font / 2 + 6)
+        .y_label_area_size(7 * size.font / 2 + 8);
     builder
 }
 

@@ -8,7 +8,7 @@ use plotters::style::RGBColor;
 use crate::cli::Options;
 use crate::exponents::Exponents;
 use crate::ink::{self, hex};
-use crate::plots::{self, SIZES, Size, power_of_two};
+use crate::plots::{self, SIZES, Size};
 use crate::run::Run;
 use crate::table::{Row, TITLES};
 
@@ -35,8 +35,10 @@ enum Mark {
 impl Report<'_> {
     /// The page as HTML.
     pub fn page(&self) -> Result<String, Box<dyn Error>> {
-        let gradients = &self.runs[0].exponents;
-        let shift = self.shift();
+        let gradients = &self.runs[0].gradients;
+        let scaled = self.scaled();
+        let times = format!("{}, times its loss scale", scaled.name());
+        let scaled = &scaled.scaled;
         let mut page = PAGE.to_string();
         for (place, content) in [
             ("inks", ink::style_sheet()),
@@ -48,11 +50,11 @@ impl Report<'_> {
             ("scale_text", self.scale_text()),
             ("scale_legend", legend(&self.scale_marks())),
             ("scale_plot", both("Loss scale", |size| plots::scale(self.runs, size))?),
-            ("exponents_text", exponents_text(gradients, shift)),
-            ("exponents_legend", legend(&exponents_marks(shift))),
+            ("exponents_text", exponents_text(gradients, scaled, &times)),
+            ("exponents_legend", legend(&exponents_marks(times))),
             (
                 "exponents_plot",
-                both("Gradients", |size| plots::exponents(gradients, shift, size))?,
+                both("Gradients", |size| plots::exponents(gradients, scaled, size))?,
             ),
         ] {
             page = page.replace(&format!("{{{{{place}}}}}"), &content);
@@ -110,15 +112,11 @@ impl Report<'_> {
         lines(dynamic()).into_iter().chain(skipped).collect()
     }
 
-    /// The loss scale that the gradients are shown at, as an exponent of two: the largest that did
-    /// not overflow.
-    fn shift(&self) -> i32 {
-        let steps = self.runs.iter().flat_map(|run| &run.steps);
-        let applied = steps.filter(|step| !step.skipped);
-        applied
-            .map(|step| step.scale.log2() as i32)
-            .max()
-            .unwrap_or(0)
+    /// The training that the plot of gradients sets beside the reference: the first with a dynamic
+    /// scale.
+    fn scaled(&self) -> &Run {
+        let dynamic = self.runs.iter().find(|run| run.dynamic);
+        dynamic.unwrap_or(&self.runs[0])
     }
 }
 
@@ -127,45 +125,44 @@ fn lines<'a>(runs: impl Iterator<Item = &'a Run>) -> Vec<(Mark, String)> {
         .collect()
 }
 
-fn exponents_text(gradients: &Exponents, shift: i32) -> String {
-    let percent = |share: f64| format!("{:.2}%", 100.0 * share);
-    let zero = |shift| percent(gradients.share(i32::MIN / 2..plots::F16_ZERO_BELOW, shift));
-    let subnormal = |shift| {
-        percent(gradients.share(plots::F16_ZERO_BELOW..plots::F16_SMALLEST_NORMAL, shift))
+fn exponents_text(gradients: &Exponents, scaled: &Exponents, times: &str) -> String {
+    let zero = |of: &Exponents| percent(of.share(i32::MIN..plots::F16_ZERO_BELOW));
+    let subnormal = |of: &Exponents| {
+        percent(of.share(plots::F16_ZERO_BELOW..plots::F16_SMALLEST_NORMAL))
     };
-    let exact_zeros = percent(gradients.zeros as f64 / gradients.total().max(1) as f64);
     format!(
-        "All parameter gradients of the f32 training, {} elements, of which {exact_zeros} are exactly \
-         zero. In f16 another {} would become zero and {} would lose digits; times {}, the largest \
-         loss scale that held, it is {} and {}.",
+        "All parameter gradients of all steps, {} elements. As f32 has them, f16 would turn {} to zero          and take digits from {}; in the applied steps of {times}, {} and {}.",
         gradients.total(),
-        zero(0),
-        subnormal(0),
-        power_of_two(shift),
-        zero(shift),
-        subnormal(shift),
+        zero(gradients),
+        subnormal(gradients),
+        zero(scaled),
+        subnormal(scaled),
     )
 }
 
-fn exponents_marks(shift: i32) -> Vec<(Mark, String)> {
-    let scaled = format!("times {}", power_of_two(shift));
-    let zero = format!(
-        "below {} or from {} on: zero or infinite in f16",
-        power_of_two(plots::F16_ZERO_BELOW),
-        power_of_two(plots::F16_INFINITE_FROM)
-    );
-    let subnormal = format!(
-        "below {}: fewer digits in f16",
-        power_of_two(plots::F16_SMALLEST_NORMAL)
-    );
+fn percent(share: f64) -> String {
+    match 100.0 * share {
+        0.0 => "none".to_string(),
+        percent if percent < 0.01 => "less than 0.01%".to_string(),
+        percent => format!("{percent:.2}%"),
+    }
+}
+
+fn exponents_marks(times: String) -> Vec<(Mark, String)> {
     vec![
         (
             Mark::Area(ink::GRADIENTS.light, 0.55),
-            "gradients".to_string(),
+            "O0 f32".to_string(),
         ),
-        (Mark::Line(ink::SCALED.light), scaled),
-        (Mark::Area(ink::SUBNORMAL.light, 0.3), subnormal),
-        (Mark::Area(ink::LOST.light, 0.3), zero),
+        (Mark::Line(ink::SCALED.light), times),
+        (
+            Mark::Area(ink::SUBNORMAL.light, 0.3),
+            "fewer digits in f16".to_string(),
+        ),
+        (
+            Mark::Area(ink::LOST.light, 0.3),
+            "zero or infinite in f16".to_string(),
+        ),
     ]
 }
 

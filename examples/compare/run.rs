@@ -47,7 +47,9 @@ pub struct Run {
     /// weights, optimizer, activations, gradients and the backend's scratch space.
     pub peak_bytes: usize,
     /// Of every step.
-    pub exponents: Exponents,
+    pub gradients: Exponents,
+    /// Of every step that was applied, times its loss scale: what the half dtype had to hold.
+    pub scaled: Exponents,
 }
 
 /// One step of a training.
@@ -83,7 +85,7 @@ impl<B: AutodiffBackend> Race<'_, B> {
         }
 
         let mut steps = Vec::new();
-        let mut exponents = Exponents::default();
+        let (mut gradients, mut scaled) = (Exponents::default(), Exponents::default());
         let mut peak_bytes = 0;
         let mut order: Vec<usize> = (0..samples.len()).collect();
         let mut shuffler = StdRng::seed_from_u64(options.seed);
@@ -101,16 +103,22 @@ impl<B: AutodiffBackend> Race<'_, B> {
                 });
                 let backward_time = start.elapsed();
                 peak_bytes = peak_bytes.max(HEAP.peak_usage());
-                exponents.add::<B>(&model, &grads);
+                let exponents = Exponents::of::<B>(&model, &grads);
                 HEAP.reset_peak_usage();
                 let start = Instant::now();
                 let (updated, update) = measure(|| optim.step(options.lr, model, grads));
                 model = updated;
                 peak_bytes = peak_bytes.max(HEAP.peak_usage());
+                let skipped = optim.last_step().is_some_and(|step| step.was_skipped());
+                gradients.add(&exponents, 0);
+                if !skipped {
+                    // The scales here are powers of two.
+                    scaled.add(&exponents, scale.log2() as i32);
+                }
                 steps.push(Step {
                     loss: value,
                     scale,
-                    skipped: optim.last_step().is_some_and(|step| step.was_skipped()),
+                    skipped,
                     time: backward_time + start.elapsed(),
                     casts: forward.made + update.made,
                 });
@@ -130,7 +138,8 @@ impl<B: AutodiffBackend> Race<'_, B> {
             correct: count_correct(forward, &self.data.test, device),
             tested: self.data.test.len(),
             peak_bytes: peak_bytes.saturating_sub(heap_before),
-            exponents,
+            gradients,
+            scaled,
         }))
     }
 }

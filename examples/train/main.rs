@@ -5,6 +5,7 @@
 mod classification;
 mod cli;
 #[path = "../data_sets/mod.rs"]
+#[allow(dead_code, reason = "shared with other examples")]
 mod data_sets;
 mod dtypes;
 mod model;

@@ -187,6 +187,7 @@ mod tests {
     #[test]
     fn training_stops_after_the_epoch_that_diverged() {
         let samples = Samples {
+            channels: 1,
             height: 4,
             width: 4,
             white: 1,
