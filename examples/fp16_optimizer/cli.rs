@@ -32,7 +32,7 @@ Usage: cargo run --release --example fp16_optimizer -- --fp16 --fp16-opt-level O
 
 ",
     checkpoint_help!(),
-    "\n  --quick                  a short run: 96 samples in batches of 16, 3 epochs; flags after it count
+    "\n  --quick                  a short run: 32 samples in batches of 16, 4 epochs; flags after it count
   --help, -h               show this text
 
 Exit codes: 0; 2 for flags or data that cannot be used; 130 after Ctrl-C.
@@ -83,9 +83,9 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command<Options
             "lr" => options.lr = flag.learning_rate()?,
             "seed" => options.seed = flag.seed()?,
             "quick" => {
-                options.samples = 96;
+                options.samples = 32;
                 options.batch_size = 16;
-                epochs = Some(3);
+                epochs = Some(4);
             }
             _ => return Ok(precision.take(flag)? || options.checkpoint.take(flag)?),
         }

@@ -16,11 +16,11 @@ mod resnet18;
 use std::error::Error;
 use std::process::ExitCode;
 
-use burn::module::{AutodiffModule, Module};
+use burn::module::{AutodiffModule, Module, ModuleVisitor, Param};
 use burn::optim::adaptor::OptimizerAdaptor;
 use burn::optim::{Adam, AdamConfig};
-use burn::tensor::ElementConversion;
 use burn::tensor::backend::AutodiffBackend;
+use burn::tensor::{ElementConversion, Tensor};
 use burn_amp::{Amp, Fp16Optimizer, LossScaleConfig, LossScaleError, LossScaling};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -76,7 +76,7 @@ fn run<B: AutodiffBackend>(options: Options) -> Result<End, Box<dyn Error>> {
     println!(
         "ResNet-18 of {} parameters (stem 3x3, stride 1, no pooling); {}: {} to train, {} to test, \
          {}x{} pixels",
-        model.num_params(),
+        trained_parameters(&model),
         data.name,
         data.train.len(),
         data.test.len(),
@@ -128,6 +128,24 @@ fn run<B: AutodiffBackend>(options: Options) -> Result<End, Box<dyn Error>> {
         steps.skipped()
     );
     Ok(End::Done)
+}
+
+/// Without running statistics, which `num_params` counts too.
+fn trained_parameters<B: AutodiffBackend>(model: &ResNet18<B>) -> usize {
+    struct Count(usize);
+
+    impl<B: AutodiffBackend> ModuleVisitor<B> for Count {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+            let tensor = param.val();
+            if tensor.is_require_grad() {
+                self.0 += tensor.shape().num_elements();
+            }
+        }
+    }
+
+    let mut count = Count(0);
+    model.visit(&mut count);
+    count.0
 }
 
 /// With the loss scale that the flags ask for, or the level's own.
