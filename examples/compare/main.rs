@@ -13,7 +13,12 @@ mod ink;
 mod model;
 mod plots;
 #[path = "../program/mod.rs"]
-#[allow(dead_code, unused_imports, unused_macros, reason = "shared with other examples")]
+#[allow(
+    dead_code,
+    unused_imports,
+    unused_macros,
+    reason = "shared with other examples"
+)]
 mod program;
 mod report;
 mod run;

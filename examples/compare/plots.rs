@@ -69,7 +69,11 @@ pub fn loss(runs: &[Run], size: Size) -> Result {
         .iter()
         .map(|run| (ink::of(&run.precision), curve(run)))
         .collect();
-    let losses = || curves.iter().flat_map(|(_, curve)| curve.iter().map(|(_, y)| *y));
+    let losses = || {
+        curves
+            .iter()
+            .flat_map(|(_, curve)| curve.iter().map(|(_, y)| *y))
+    };
     let (low, high) = (
         losses().fold(f64::INFINITY, f64::min),
         losses().fold(0.0, f64::max),
@@ -101,10 +105,8 @@ pub fn scale(runs: &[Run], size: Size) -> Result {
     let high = exponents().fold(0.0, f32::max).ceil() as i32 + 1;
     let steps = runs.iter().map(|run| run.steps.len()).max().unwrap_or(1);
     draw(size, |area| {
-        let mut chart = builder(area, size).build_cartesian_2d(
-            0.0..steps as f64,
-            f64::from(low.min(high))..f64::from(high),
-        )?;
+        let mut chart = builder(area, size)
+            .build_cartesian_2d(0.0..steps as f64, f64::from(low.min(high))..f64::from(high))?;
         let text = text(size);
         mesh(&mut chart.configure_mesh(), size, &text)
             .x_desc("training step")
@@ -124,7 +126,8 @@ pub fn scale(runs: &[Run], size: Size) -> Result {
                 ink.stroke_width(2),
             ))?;
             let skips = points.iter().filter(|(_, skipped)| *skipped);
-            chart.draw_series(skips.map(|(point, _)| Cross::new(*point, 5, ink.stroke_width(2))))?;
+            chart
+                .draw_series(skips.map(|(point, _)| Cross::new(*point, 5, ink.stroke_width(2))))?;
         }
         Ok(())
     })
@@ -133,8 +136,7 @@ pub fn scale(runs: &[Run], size: Size) -> Result {
 /// How `gradients`, and others times their loss scale, are spread over the powers of two and the
 /// range of f16.
 pub fn exponents(gradients: &Exponents, scaled: &Exponents, size: Size) -> Result {
-    let percent =
-        |of: &Exponents, exponent: i32| 100.0 * of.share(exponent..exponent + 1);
+    let percent = |of: &Exponents, exponent: i32| 100.0 * of.share(exponent..exponent + 1);
     let known = || gradients.counts.keys().chain(scaled.counts.keys()).copied();
     let low = known().min().unwrap_or(0).clamp(-45, -30);
     let high = (known().max().unwrap_or(0) + 2).clamp(20, 45);
@@ -142,7 +144,11 @@ pub fn exponents(gradients: &Exponents, scaled: &Exponents, size: Size) -> Resul
     let top = 1.1 * highest.fold(1.0, f64::max);
     // The limits of f16, and what there is room for between them.
     let limits = [F16_ZERO_BELOW, F16_SMALLEST_NORMAL, 0, F16_INFINITE_FROM];
-    let between: &[i32] = if size.width < 500 { &[] } else { &[-40, -7, 8, 24, 32, 40] };
+    let between: &[i32] = if size.width < 500 {
+        &[]
+    } else {
+        &[-40, -7, 8, 24, 32, 40]
+    };
     let labelled = limits.iter().chain(between).copied();
     let labelled = labelled.filter(|at| (low..high).contains(at)).collect();
     draw(size, |area| {
@@ -204,7 +210,9 @@ fn builder<'a, 'b>(area: &'a Area<'b>, size: Size) -> ChartBuilder<'a, 'b, SVGBa
 }
 
 fn text(size: Size) -> TextStyle<'static> {
-    ("sans-serif", size.font).into_font().color(&ink::TEXT.light)
+    ("sans-serif", size.font)
+        .into_font()
+        .color(&ink::TEXT.light)
 }
 
 /// What all axes have in common.
@@ -238,5 +246,8 @@ pub fn power_of_two(exponent: i32) -> String {
         _ => '⁹',
     };
     let exponent = exponent.to_string();
-    ['2'].into_iter().chain(exponent.chars().map(raised)).collect()
+    ['2']
+        .into_iter()
+        .chain(exponent.chars().map(raised))
+        .collect()
 }

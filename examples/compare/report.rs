@@ -46,15 +46,23 @@ impl Report<'_> {
             ("table", table(self.rows)),
             ("loss_text", self.loss_text()),
             ("loss_legend", legend(&lines(self.runs.iter()))),
-            ("loss_plot", both("Training loss", |size| plots::loss(self.runs, size))?),
+            (
+                "loss_plot",
+                both("Training loss", |size| plots::loss(self.runs, size))?,
+            ),
             ("scale_text", self.scale_text()),
             ("scale_legend", legend(&self.scale_marks())),
-            ("scale_plot", both("Loss scale", |size| plots::scale(self.runs, size))?),
+            (
+                "scale_plot",
+                both("Loss scale", |size| plots::scale(self.runs, size))?,
+            ),
             ("exponents_text", exponents_text(gradients, scaled, &times)),
             ("exponents_legend", legend(&exponents_marks(times))),
             (
                 "exponents_plot",
-                both("Gradients", |size| plots::exponents(gradients, scaled, size))?,
+                both("Gradients", |size| {
+                    plots::exponents(gradients, scaled, size)
+                })?,
             ),
         ] {
             page = page.replace(&format!("{{{{{place}}}}}"), &content);
@@ -127,9 +135,8 @@ fn lines<'a>(runs: impl Iterator<Item = &'a Run>) -> Vec<(Mark, String)> {
 
 fn exponents_text(gradients: &Exponents, scaled: &Exponents, times: &str) -> String {
     let zero = |of: &Exponents| percent(of.share(i32::MIN..plots::F16_ZERO_BELOW));
-    let subnormal = |of: &Exponents| {
-        percent(of.share(plots::F16_ZERO_BELOW..plots::F16_SMALLEST_NORMAL))
-    };
+    let subnormal =
+        |of: &Exponents| percent(of.share(plots::F16_ZERO_BELOW..plots::F16_SMALLEST_NORMAL));
     format!(
         "All parameter gradients of all steps, {} elements. As f32 has them, f16 would turn {} to zero          and take digits from {}; in the applied steps of {times}, {} and {}.",
         gradients.total(),
@@ -150,10 +157,7 @@ fn percent(share: f64) -> String {
 
 fn exponents_marks(times: String) -> Vec<(Mark, String)> {
     vec![
-        (
-            Mark::Area(ink::GRADIENTS.light, 0.55),
-            "O0 f32".to_string(),
-        ),
+        (Mark::Area(ink::GRADIENTS.light, 0.55), "O0 f32".to_string()),
         (Mark::Line(ink::SCALED.light), times),
         (
             Mark::Area(ink::SUBNORMAL.light, 0.3),
@@ -173,7 +177,10 @@ fn both(
 ) -> Result<String, Box<dyn Error>> {
     let mut html = String::new();
     for size in SIZES {
-        let tag = format!("<svg class=\"{}\" role=\"img\" aria-label=\"{label}\" ", size.name);
+        let tag = format!(
+            "<svg class=\"{}\" role=\"img\" aria-label=\"{label}\" ",
+            size.name
+        );
         html += &plot(size)?.replacen("<svg ", &tag, 1);
     }
     Ok(html)

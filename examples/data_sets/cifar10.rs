@@ -117,7 +117,11 @@ mod tests {
         let dir = std::env::temp_dir().join(format!("burn-amp-cifar-{}", std::process::id()));
         fs::create_dir_all(&dir).unwrap();
         for batch in 1..=5 {
-            fs::write(dir.join(format!("data_batch_{batch}.bin")), file(&[batch, 0])).unwrap();
+            fs::write(
+                dir.join(format!("data_batch_{batch}.bin")),
+                file(&[batch, 0]),
+            )
+            .unwrap();
         }
         fs::write(dir.join("test_batch.bin"), file(&[9])).unwrap();
         let TrainTest { train, test, .. } = load(&dir).unwrap();

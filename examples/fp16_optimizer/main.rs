@@ -8,7 +8,12 @@ mod cli;
 #[allow(dead_code, reason = "shared with other examples")]
 mod data_sets;
 #[path = "../program/mod.rs"]
-#[allow(dead_code, unused_imports, unused_macros, reason = "shared with other examples")]
+#[allow(
+    dead_code,
+    unused_imports,
+    unused_macros,
+    reason = "shared with other examples"
+)]
 mod program;
 #[path = "../models/resnet18.rs"]
 mod resnet18;

@@ -12,7 +12,12 @@ mod data_sets;
 #[path = "../train/model.rs"]
 mod model;
 #[path = "../program/mod.rs"]
-#[allow(dead_code, unused_imports, unused_macros, reason = "shared with other examples")]
+#[allow(
+    dead_code,
+    unused_imports,
+    unused_macros,
+    reason = "shared with other examples"
+)]
 mod program;
 
 use std::error::Error;
@@ -62,7 +67,7 @@ fn run<B: AutodiffBackend>(options: Options) -> Result<End, Box<dyn Error>> {
     let test = &data.test;
     let mut reference: Option<Answers> = None;
     for precision in precisions() {
-        println!("{}", opening::<B>(&device, &precision));
+        println!("{}", opening::<B::InnerBackend>(&device, &precision));
         let model = load::<B::InnerBackend>(&record, test, &device)?;
         let amp = precision.config().build()?;
         // No gradients are needed, so the model is on the inner backend, which casts as the outer.

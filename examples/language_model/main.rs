@@ -5,7 +5,12 @@ mod cli;
 #[path = "../models/gpt.rs"]
 mod gpt;
 #[path = "../program/mod.rs"]
-#[allow(dead_code, unused_imports, unused_macros, reason = "shared with other examples")]
+#[allow(
+    dead_code,
+    unused_imports,
+    unused_macros,
+    reason = "shared with other examples"
+)]
 mod program;
 mod sampling;
 mod text;

@@ -87,7 +87,12 @@ pub fn batch<B: Backend>(
 ) -> [Tensor<B, 2, Int>; 2] {
     [0, 1].map(|ahead| {
         let piece = |start: &usize| bytes[start + ahead..][..length].iter();
-        let tokens: Vec<i32> = starts.iter().flat_map(piece).copied().map(i32::from).collect();
+        let tokens: Vec<i32> = starts
+            .iter()
+            .flat_map(piece)
+            .copied()
+            .map(i32::from)
+            .collect();
         Tensor::from_data(TensorData::new(tokens, [starts.len(), length]), device)
     })
 }

@@ -42,9 +42,11 @@ impl Artifacts {
 
     /// The last epoch, counted from 1, that has a checkpoint.
     pub fn last_epoch(&self) -> Result<usize, ArtifactsError> {
-        self.checkpoints().max().ok_or(ArtifactsError::NoCheckpoint {
-            path: self.dir.clone(),
-        })
+        self.checkpoints()
+            .max()
+            .ok_or(ArtifactsError::NoCheckpoint {
+                path: self.dir.clone(),
+            })
     }
 
     /// What Ctrl-C leaves behind.
@@ -67,7 +69,10 @@ impl Artifacts {
         let names = names.into_iter().flatten().flatten();
         let epochs = names.filter_map(|entry| {
             let name = entry.file_name().into_string().ok()?;
-            name.strip_prefix("model-")?.strip_suffix(".mpk")?.parse().ok()
+            name.strip_prefix("model-")?
+                .strip_suffix(".mpk")?
+                .parse()
+                .ok()
         });
         epochs.filter(move |epoch| {
             ["model", "optim", "scheduler"]

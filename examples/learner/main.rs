@@ -11,10 +11,15 @@ mod data_sets;
 mod loading;
 #[path = "../train/model.rs"]
 mod model;
-mod progress_line;
 #[path = "../program/mod.rs"]
-#[allow(dead_code, unused_imports, unused_macros, reason = "shared with other examples")]
+#[allow(
+    dead_code,
+    unused_imports,
+    unused_macros,
+    reason = "shared with other examples"
+)]
 mod program;
+mod progress_line;
 mod steps;
 
 use std::error::Error;

@@ -155,7 +155,10 @@ mod tests {
         };
         assert_eq!(read, expected);
         let scaled = options("--fp16 --loss-scale 128");
-        assert_eq!(scaled.precision.loss_scale, Some(LossScaling::Static(128.0)));
+        assert_eq!(
+            scaled.precision.loss_scale,
+            Some(LossScaling::Static(128.0))
+        );
     }
 
     #[test]

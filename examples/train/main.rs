@@ -10,7 +10,12 @@ mod data_sets;
 mod dtypes;
 mod model;
 #[path = "../program/mod.rs"]
-#[allow(dead_code, unused_imports, unused_macros, reason = "shared with other examples")]
+#[allow(
+    dead_code,
+    unused_imports,
+    unused_macros,
+    reason = "shared with other examples"
+)]
 mod program;
 mod summary;
 mod training;
@@ -83,11 +88,11 @@ fn train(options: Options) -> Result<End, Box<dyn Error>> {
             Some(checkpoint) => save(checkpoint, trained),
             None => Ok(()),
         };
-        let trained =
-            training::train(trained, &data.train, &options, &device, &interrupt, save)?;
+        let trained = training::train(trained, &data.train, &options, &device, &interrupt, save)?;
         let model = trained.model.valid();
         let forward = |images| model.forward(images);
-        let correct = match interrupt.asked() {
+        let done = trained.progress.diverged || trained.progress.losses.len() == options.epochs;
+        let correct = match interrupt.asked() && !done {
             true => None,
             false => Some(classification::count_correct(forward, &data.test, &device)),
         };

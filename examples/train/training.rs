@@ -204,9 +204,16 @@ mod tests {
                 ..Options::default()
             };
             let start = Trained::new(model, &amp);
-            let progress = train(start, &samples, &options, &device, &Interrupt::default(), |_| Ok::<_, ()>(()))
-                .unwrap()
-                .progress;
+            let progress = train(
+                start,
+                &samples,
+                &options,
+                &device,
+                &Interrupt::default(),
+                |_| Ok::<_, ()>(()),
+            )
+            .unwrap()
+            .progress;
             (progress.losses.len(), progress.diverged)
         };
         // The one step of the first epoch starts from a finite loss: only the weights tell.
