@@ -65,6 +65,41 @@ fn new_dir(name: &str) -> PathBuf {
 }
 
 #[test]
+fn every_program_explains_its_flags() {
+    let dir = new_dir("help");
+    let mut programs = vec!["compare", "fp16_optimizer", "inference", "language_model"];
+    if cfg!(feature = "train") {
+        programs.push("learner");
+    }
+    for name in programs {
+        let help = lines(name, &dir, &["--help"]);
+        let usage = format!("--example {name} -- ");
+        assert!(
+            help[2].starts_with("Usage: ") && help[2].contains(&usage),
+            "{help:#?}"
+        );
+        for flag in ["--quick", "--help"] {
+            let shown = help.iter().any(|line| line.trim_start().starts_with(flag));
+            assert!(shown, "{name} {flag}");
+        }
+        assert!(help.iter().all(|line| line.len() <= 100), "{help:#?}");
+        refused(
+            name,
+            &dir,
+            &["--turbo"],
+            &["'--turbo'", "--help lists all flags"],
+        );
+        refused(
+            name,
+            &dir,
+            &["--epochs", "0"],
+            &["--epochs", "\"0\"", "1 to 10000"],
+        );
+    }
+    fs::remove_dir_all(&dir).unwrap();
+}
+
+#[test]
 fn the_language_model_learns_at_every_level_and_writes() {
     let dir = new_dir("language-model");
     for level in ["O0", "O1", "O2", "O3"] {
@@ -238,7 +273,14 @@ fn the_learner_trains_keeps_checkpoints_and_resumes() {
 
     refused("learner", &dir, &quick, &["artifacts", "--resume"]);
     let more = [&quick[..], &["--epochs", "3", "--resume"]].concat();
-    let resumed = self::lines("learner", &dir, &more);
+    let resumed = run("learner", &dir, &more);
+    let progress = String::from_utf8(resumed.stderr).unwrap();
+    assert!(
+        progress.contains("epoch 3/3") && !progress.contains("epoch 1/3"),
+        "{progress}"
+    );
+    let stdout = String::from_utf8(resumed.stdout).unwrap();
+    let resumed: Vec<String> = stdout.lines().map(str::to_string).collect();
     // 23 steps an epoch, counted on from the checkpoint.
     assert_eq!(number(&resumed, "%; "), 69.0, "{resumed:#?}");
     assert!(dir.join("artifacts/checkpoint/model-3.mpk").is_file());
