@@ -20,8 +20,8 @@ Usage: cargo run --release --example fp16_optimizer -- --fp16 --fp16-opt-level O
     "\nTraining
   --data DIR               CIFAR-10 in its binary format: data_batch_1.bin to data_batch_5.bin and
                            test_batch.bin. Meant for a GPU.
-                           [default: the embedded 1797 UCI digits, enlarged from 8x8 to 16x16 pixels:
-                           enough to see the optimizer work, not to judge a ResNet by]
+                           [default: the embedded 1797 UCI digits, enlarged from 8x8 to 16x16
+                           pixels: enough to see the optimizer work, not to judge a ResNet by]
   --backend NAME           flex, cuda or wgpu, of those compiled in [default: a GPU, if compiled in]
   --samples N              use only the first N samples to train and to test [default: all]
   --epochs N               passes over the training samples, 1 to 10000

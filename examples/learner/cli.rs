@@ -33,8 +33,10 @@ Files
                            checkpoints yet [default: artifacts]
   --resume                 continue after the last whole epoch in DIR
 
-Ctrl-C, or q in the dashboard, ends the training after its step; the checkpoints of whole epochs stay.
+Ctrl-C ends the training after its step; the checkpoints of whole epochs stay. The dashboard has the
+keyboard to itself: there it is q, then s.
 
+  --plain                  a line an epoch in place of the dashboard
   --quick                  2 epochs; flags after it count
   --help, -h               show this text
 
@@ -60,6 +62,8 @@ pub struct Options {
     pub seed: u64,
     pub artifacts: PathBuf,
     pub resume: bool,
+    /// No dashboard.
+    pub plain: bool,
 }
 
 /// Reads the arguments that follow the program's name.
@@ -75,6 +79,7 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command<Options
         seed: 1,
         artifacts: PathBuf::from("artifacts"),
         resume: false,
+        plain: false,
     };
     let mut precision = PrecisionFlags::default();
     let read = flags::read(args, |flag| {
@@ -88,6 +93,7 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command<Options
             "seed" => options.seed = flag.seed()?,
             "artifacts" => options.artifacts = flag.path()?,
             "resume" => options.resume = true,
+            "plain" => options.plain = true,
             "quick" => options.epochs = 2,
             _ => return precision.take(flag),
         }

@@ -45,7 +45,7 @@ use loading::loader;
 use model::Cnn;
 use program::End;
 use program::backend::{opening, with_backend};
-use program::interrupt::on_ctrl_c;
+use program::interrupt::{Interrupt, on_ctrl_c};
 use program::progress::say;
 use progress_line::ProgressLine;
 
@@ -80,9 +80,13 @@ fn run<B: AutodiffBackend>(options: Options) -> Result<End, Box<dyn Error>> {
     // Holds still at a skipped step.
     let schedule = AmpScheduler::new(schedule, monitor.clone());
 
-    let interrupter = Interrupter::new();
-    let asked = interrupter.clone();
-    on_ctrl_c(move || asked.stop(Some("Ctrl-C")))?;
+    // The dashboard resets the Learner's own note of it when it closes.
+    let (interrupt, interrupter) = (Interrupt::default(), Interrupter::new());
+    let asked = (interrupt.clone(), interrupter.clone());
+    on_ctrl_c(move || {
+        asked.0.ask();
+        asked.1.stop(Some("Ctrl-C"));
+    })?;
 
     let (train, test) = (data.train.clone(), data.test.clone());
     let mut training = SupervisedTraining::new(
@@ -106,7 +110,7 @@ fn run<B: AutodiffBackend>(options: Options) -> Result<End, Box<dyn Error>> {
             n_epochs: options.patience,
         },
     ))
-    .with_interrupter(interrupter.clone())
+    .with_interrupter(interrupter)
     .num_epochs(options.epochs)
     .summary();
     if let Some(epoch) = last_epoch {
@@ -114,7 +118,7 @@ fn run<B: AutodiffBackend>(options: Options) -> Result<End, Box<dyn Error>> {
         training = training.checkpoint(epoch);
     }
     // The dashboard needs a terminal.
-    if !io::stdout().is_terminal() {
+    if options.plain || !io::stdout().is_terminal() {
         training = training.renderer(ProgressLine::new());
     }
     let trained = training.launch(Learner::new(amp.cast_model(model), optim, schedule));
@@ -127,7 +131,7 @@ fn run<B: AutodiffBackend>(options: Options) -> Result<End, Box<dyn Error>> {
         monitor.applied(),
         monitor.skipped()
     );
-    match interrupter.should_stop() {
+    match interrupt.asked() {
         true => {
             say(&artifacts.left_by_interrupt());
             Ok(End::Interrupted)

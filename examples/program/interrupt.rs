@@ -16,8 +16,13 @@ impl Interrupt {
     pub fn listen() -> Result<Self, ctrlc::Error> {
         let interrupt = Interrupt::default();
         let asked = interrupt.clone();
-        on_ctrl_c(move || asked.0.store(true, Ordering::Relaxed))?;
+        on_ctrl_c(move || asked.ask())?;
         Ok(interrupt)
+    }
+
+    /// Asks the program to end.
+    pub fn ask(&self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 
     /// Whether the program should end.
