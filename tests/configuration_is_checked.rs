@@ -184,6 +184,7 @@ fn overrides_win_over_the_level() {
         .with_rule(Op::FloatExp, CastRule::AsIs)
         .with_channel_vectors(false)
         .with_flat_linear(false)
+        .with_scalar_guard(false)
         .with_conv_backward(ConvBackward::Im2col);
     assert_eq!(config.cast_model_type(), Some(ModelType::F32));
     assert_eq!(config.cast_model_outputs(), Some(ModelType::Half));
@@ -229,6 +230,8 @@ fn unusual() -> AmpConfig {
         .with_rule(Op::Softmax, CastRule::AsIs)
         .with_channel_vectors(false)
         .with_flat_linear(false)
+        .with_scalar_guard(false)
+        .with_stochastic_rounding(true)
         .with_conv_backward(ConvBackward::Kernel)
         .with_keep_f32_modules(["Mine"])
 }

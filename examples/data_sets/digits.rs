@@ -44,6 +44,7 @@ fn decompress(file: &str, bytes: &[u8]) -> Result<String, DataError> {
 
 fn parse(file: &str, text: &str) -> Result<Samples, DataError> {
     let mut samples = Samples {
+        channels: 1,
         height: SIDE,
         width: SIDE,
         white: WHITE,
@@ -139,6 +140,19 @@ mod tests {
         let samples = parse("d.csv", &(line("16", "7") + &line("0", "0"))).unwrap();
         assert_eq!(samples.labels, [7, 0]);
         assert_eq!(samples.pixels, [[16; 64], [0; 64]].concat());
+    }
+
+    #[test]
+    fn an_enlarged_digit_is_itself_in_every_channel() {
+        let mut samples = parse("d.csv", &line("0", "7")).unwrap();
+        samples.pixels[8 + 3] = 5;
+        let large = samples.enlarged_to_colour(2);
+        assert_eq!((large.channels, large.height, large.width), (3, 16, 16));
+        let lit: Vec<usize> = (0..3 * 256).filter(|&at| large.pixels[at] == 5).collect();
+        let square = [2 * 16 + 6, 2 * 16 + 7, 3 * 16 + 6, 3 * 16 + 7];
+        let channels = [0, 256, 512].into_iter();
+        let expected: Vec<usize> = channels.flat_map(|c| square.map(|at| c + at)).collect();
+        assert_eq!(lit, expected);
     }
 
     #[test]

@@ -15,6 +15,8 @@ pub enum DataError {
     NoDirectory { path: PathBuf },
     #[error("{}: no file {} or {} in it", .dir.display(), .names[0], .names[1])]
     NoFile { dir: PathBuf, names: [String; 2] },
+    #[error("{file}: no such file")]
+    MissingFile { file: String },
     #[error("{file}: cannot be read: {source}")]
     Unreadable { file: String, source: io::Error },
     #[error("{file}: no samples in it")]
@@ -79,6 +81,12 @@ pub enum DataError {
         sample: usize,
         offset: usize,
         label: u8,
+    },
+    #[error("{file}: {len} bytes, a multiple of {sample} expected: the size of a sample")]
+    PartialSample {
+        file: String,
+        len: usize,
+        sample: usize,
     },
     #[error("{images} has {image_count} images, but {labels} has {label_count} labels")]
     Counts {

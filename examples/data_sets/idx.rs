@@ -101,6 +101,7 @@ fn samples(images: &File, labels: &File) -> Result<Samples, DataError> {
         });
     }
     Ok(Samples {
+        channels: 1,
         height,
         width,
         white: u8::MAX,

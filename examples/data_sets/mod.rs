@@ -1,5 +1,6 @@
 //! The data sets that the examples train on.
 
+pub mod cifar10;
 pub mod digits;
 mod error;
 pub mod idx;
@@ -8,7 +9,7 @@ mod samples;
 pub use error::DataError;
 pub use samples::Samples;
 
-/// Number of classes: every data set here shows the digits 0 to 9.
+/// Number of classes of every data set here: the digits 0 to 9, or CIFAR's ten things.
 pub const CLASSES: usize = 10;
 
 /// Smallest height and width of an image: enough for two layers of 2x2 pooling.

@@ -2,28 +2,21 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::str::FromStr;
 
-use burn_amp::{AmpError, HalfDType, LossScaling, OptLevel};
-use lexopt::{Arg, Parser, ValueExt};
-use thiserror::Error;
+use crate::program::checkpoint::{CheckpointFlags, checkpoint_help};
+use crate::program::flags::{self, Command, FlagError};
+use crate::program::precision::{Precision, PrecisionFlags, precision_help};
 
 /// The answer to `--help`.
-pub const HELP: &str = "\
+pub const HELP: &str = concat!(
+    "\
 Trains a small convolutional network on handwritten digits, in mixed precision.
 
 Usage: cargo run --release --example train -- [FLAGS]
 
-Precision
-  --fp16                   train in mixed precision; without it, plain f32 (O0)
-  --fp16-opt-level LEVEL   O0: f32. O1: f32 weights, each operation in its best dtype.
-                           O2: half weights, norm layers in f32. O3: all half.
-                           Needs --fp16; also spelled --fp16_opt_level. [default: O1]
-  --half DTYPE             the half dtype, f16 or bf16. Needs --fp16. [default: f16]
-  --loss-scale SCALE       dynamic, or a number above 0. Needs --fp16.
-                           [default: dynamic for O1 and O2 in f16, otherwise 1]
-
-Training
+",
+    precision_help!(),
+    "\nTraining
   --data DIR               train on the IDX files in DIR (MNIST: train-images-idx3-ubyte,
                            train-labels-idx1-ubyte, t10k-images-idx3-ubyte,
                            t10k-labels-idx1-ubyte; also with .idx in place of -idx)
@@ -34,32 +27,19 @@ Training
                            above 0, at most 1 [default: 0.003]
   --seed N                 seed of the weights and of the order of samples [default: 1]
 
-Checkpoints
-  --save DIR               keep a checkpoint in DIR, written anew after every epoch; without
-                           --resume DIR must not hold one yet
-  --resume                 continue from the checkpoint in the --save directory: the result is that
-                           of a training that never stopped, bit by bit
-
-  --help, -h               show this text
+",
+    checkpoint_help!(),
+    "\n  --help, -h               show this text
 
 Progress goes to stderr, the summary to stdout. Exit codes: 0 when the training ran, even if it
-diverged; 2 for flags or data that cannot be used.
-";
-
-/// What the command line asks for.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Command {
-    Help,
-    Train(Options),
-}
+diverged; 2 for flags or data that cannot be used; 130 after Ctrl-C.
+"
+);
 
 /// Every choice that a training has.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
-    pub level: OptLevel,
-    pub half: HalfDType,
-    /// `None` for the level's own.
-    pub loss_scale: Option<LossScaling>,
+    pub precision: Precision,
     /// A directory of IDX files; `None` for the embedded digits.
     pub data: Option<PathBuf>,
     /// At least 1.
@@ -69,162 +49,60 @@ pub struct Options {
     /// In (0, 1].
     pub lr: f64,
     pub seed: u64,
-    /// The directory of the checkpoint.
-    pub save: Option<PathBuf>,
-    /// Needs `save`.
-    pub resume: bool,
+    pub checkpoint: CheckpointFlags,
 }
 
 impl Default for Options {
     fn default() -> Self {
         Options {
-            level: OptLevel::O0,
-            half: HalfDType::F16,
-            loss_scale: None,
+            precision: Precision::full(),
             data: None,
             epochs: 15,
             batch_size: 64,
             lr: 3e-3,
             seed: 1,
-            save: None,
-            resume: false,
+            checkpoint: CheckpointFlags::default(),
         }
     }
 }
-
-/// A command line that cannot be followed.
-#[derive(Debug, Error)]
-pub enum CliError {
-    /// An unknown flag, a flag without its value, or a value that no flag asked for.
-    #[error("{0} (--help lists all flags)")]
-    Syntax(#[from] lexopt::Error),
-    #[error("{flag}: {source}")]
-    Precision {
-        flag: &'static str,
-        source: AmpError,
-    },
-    #[error("{flag}: {value:?} is not {allowed}")]
-    Value {
-        flag: &'static str,
-        value: String,
-        allowed: &'static str,
-    },
-    #[error("{flag} has no effect without --fp16: add --fp16, or leave {flag} out to train in f32")]
-    NeedsFp16 { flag: &'static str },
-    #[error("--resume needs --save DIR: the directory that holds the checkpoint")]
-    ResumeNeedsSave,
-}
-
-const LEVEL: &str = "--fp16-opt-level";
-const HALF: &str = "--half";
-const LOSS_SCALE: &str = "--loss-scale";
 
 /// Reads the arguments that follow the program's name.
-pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, CliError> {
-    let mut parser = Parser::from_args(args);
+pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command<Options>, FlagError> {
     let mut options = Options::default();
-    let (mut fp16, mut level, mut half) = (false, None, None);
-    while let Some(arg) = parser.next()? {
-        match arg {
-            Arg::Long("fp16") => fp16 = true,
-            Arg::Long("fp16-opt-level" | "fp16_opt_level") => {
-                level = Some(precision(&mut parser, LEVEL)?);
-            }
-            Arg::Long("half") => half = Some(precision(&mut parser, HALF)?),
-            Arg::Long("loss-scale") => {
-                options.loss_scale = Some(precision(&mut parser, LOSS_SCALE)?);
-            }
-            Arg::Long("save") => options.save = Some(parser.value()?.into()),
-            Arg::Long("resume") => options.resume = true,
-            Arg::Long("data") => options.data = Some(parser.value()?.into()),
-            Arg::Long("epochs") => {
-                let in_range = |epochs: &usize| (1..=10_000).contains(epochs);
-                options.epochs = number(
-                    &mut parser,
-                    "--epochs",
-                    "a whole number from 1 to 10000",
-                    in_range,
-                )?;
-            }
-            Arg::Long("batch-size") => {
-                let in_range = |size: &usize| *size >= 1;
-                options.batch_size = number(
-                    &mut parser,
-                    "--batch-size",
-                    "a whole number above 0",
-                    in_range,
-                )?;
-            }
-            Arg::Long("lr") => {
-                let in_range = |lr: &f64| *lr > 0.0 && *lr <= 1.0;
-                options.lr = number(&mut parser, "--lr", "a number above 0, at most 1", in_range)?;
-            }
-            Arg::Long("seed") => {
-                let allowed = "a whole number from 0 to 18446744073709551615";
-                options.seed = number(&mut parser, "--seed", allowed, |_| true)?;
-            }
-            Arg::Long("help") | Arg::Short('h') => return Ok(Command::Help),
-            _ => return Err(arg.unexpected().into()),
+    let mut precision = PrecisionFlags::default();
+    let read = flags::read(args, |flag| {
+        match flag.name() {
+            "data" => options.data = Some(flag.path()?),
+            "epochs" => options.epochs = flag.epochs()?,
+            "batch-size" => options.batch_size = flag.count()?,
+            "lr" => options.lr = flag.learning_rate()?,
+            "seed" => options.seed = flag.seed()?,
+            _ => return Ok(precision.take(flag)? || options.checkpoint.take(flag)?),
         }
+        Ok(true)
+    })?;
+    if read.is_none() {
+        return Ok(Command::Help);
     }
-    for (flag, given) in [
-        (LEVEL, level.is_some()),
-        (HALF, half.is_some()),
-        (LOSS_SCALE, options.loss_scale.is_some()),
-    ] {
-        if given && !fp16 {
-            return Err(CliError::NeedsFp16 { flag });
-        }
-    }
-    if options.resume && options.save.is_none() {
-        return Err(CliError::ResumeNeedsSave);
-    }
-    if fp16 {
-        options.level = level.unwrap_or_default();
-        options.half = half.unwrap_or_default();
-    }
-    Ok(Command::Train(options))
-}
-
-fn precision<T: FromStr<Err = AmpError>>(
-    parser: &mut Parser,
-    flag: &'static str,
-) -> Result<T, CliError> {
-    let text = parser.value()?.string()?;
-    text.parse()
-        .map_err(|source| CliError::Precision { flag, source })
-}
-
-fn number<T: FromStr>(
-    parser: &mut Parser,
-    flag: &'static str,
-    allowed: &'static str,
-    in_range: impl FnOnce(&T) -> bool,
-) -> Result<T, CliError> {
-    let value = parser.value()?.string()?;
-    match value.parse() {
-        Ok(number) if in_range(&number) => Ok(number),
-        _ => Err(CliError::Value {
-            flag,
-            value,
-            allowed,
-        }),
-    }
+    options.precision = precision.finish()?;
+    options.checkpoint = options.checkpoint.finish()?;
+    Ok(Command::Run(options))
 }
 
 #[cfg(test)]
 mod tests {
+    use burn_amp::{HalfDType, LossScaling, OptLevel};
     use proptest::prelude::*;
 
     use super::*;
 
-    fn parse_line(line: &str) -> Result<Command, CliError> {
+    fn parse_line(line: &str) -> Result<Command<Options>, FlagError> {
         parse(line.split_whitespace().map(OsString::from))
     }
 
     fn options(line: &str) -> Options {
         match parse_line(line).unwrap() {
-            Command::Train(options) => options,
+            Command::Run(options) => options,
             Command::Help => panic!("help was not asked for"),
         }
     }
@@ -236,16 +114,15 @@ mod tests {
     #[test]
     fn plain_f32_is_the_default_and_fp16_alone_is_o1() {
         assert_eq!(options(""), Options::default());
-        assert_eq!(options("").level, OptLevel::O0);
-        assert_eq!(options("--fp16").level, OptLevel::O1);
+        assert_eq!(options("").precision.level, OptLevel::O0);
+        assert_eq!(options("--fp16").precision.level, OptLevel::O1);
     }
 
     #[test]
     fn the_level_has_two_spellings() {
         for level in OptLevel::ALL {
             let expected = Options {
-                level,
-                half: HalfDType::Bf16,
+                precision: Precision::new(level, HalfDType::Bf16),
                 ..Options::default()
             };
             for flag in [
@@ -270,13 +147,18 @@ mod tests {
             batch_size: 7,
             lr: 0.5,
             seed: 9,
-            save: Some("kept".into()),
-            resume: true,
+            checkpoint: CheckpointFlags {
+                save: Some("kept".into()),
+                resume: true,
+            },
             ..Options::default()
         };
         assert_eq!(read, expected);
         let scaled = options("--fp16 --loss-scale 128");
-        assert_eq!(scaled.loss_scale, Some(LossScaling::Static(128.0)));
+        assert_eq!(
+            scaled.precision.loss_scale,
+            Some(LossScaling::Static(128.0))
+        );
     }
 
     #[test]
@@ -333,12 +215,12 @@ mod tests {
             batch_size,
             lr,
             seed,
-            half,
+            precision,
             ..
         } = Options::default();
         for (flag, default) in [
             ("--fp16-opt-level", OptLevel::default().to_string()),
-            ("--half", half.to_string()),
+            ("--half", precision.half.to_string()),
             (
                 "--loss-scale",
                 "dynamic for O1 and O2 in f16, otherwise 1".to_string(),

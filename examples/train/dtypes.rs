@@ -5,8 +5,8 @@ use burn::optim::GradientsParams;
 use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::{DType, Int, Tensor};
 
+use crate::classification::loss;
 use crate::model::Cnn;
-use crate::training::loss;
 
 /// The dtypes of a model's tensors, read off the tensors of one more forward and backward pass.
 #[derive(Debug, Default)]

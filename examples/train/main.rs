@@ -1,112 +1,120 @@
 //! Trains a small network on handwritten digits, at any opt level:
 //! `cargo run --release --example train -- --fp16 --fp16-opt-level O1`
 
-mod checkpoint;
+#[path = "../classification/mod.rs"]
+mod classification;
 mod cli;
 #[path = "../data_sets/mod.rs"]
+#[allow(dead_code, reason = "shared with other examples")]
 mod data_sets;
 mod dtypes;
 mod model;
+#[path = "../program/mod.rs"]
+#[allow(
+    dead_code,
+    unused_imports,
+    unused_macros,
+    reason = "shared with other examples"
+)]
+mod program;
 mod summary;
 mod training;
 
-use std::ffi::OsString;
+use std::error::Error;
 use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Instant;
 
 use burn::backend::{Autodiff, Flex};
+use burn::module::{AutodiffModule, Module};
+use burn::optim::Optimizer;
 use burn::tensor::backend::{Backend, BackendTypes};
-use burn_amp::{AmpConfig, AmpError, LossScaling, MixedPrecision, measure};
-use thiserror::Error;
+use burn_amp::{LossScaling, MixedPrecision, measure};
 
-use checkpoint::{Checkpoint, CheckpointError};
-use cli::{CliError, Command, Options};
-use data_sets::{CLASSES, DataError, digits, idx};
+use cli::Options;
+use data_sets::{CLASSES, digits, idx};
 use dtypes::Dtypes;
 use model::Cnn;
+use program::End;
+use program::backend::opening;
+use program::checkpoint::{Checkpoint, CheckpointError};
+use program::interrupt::Interrupt;
+use program::progress::say;
 use summary::Summary;
-use training::Trained;
+use training::{Adam, Trained};
 
 /// The one line that a program changes for mixed precision.
 type B = MixedPrecision<Autodiff<Flex>>;
-
-/// Why no model was trained.
-#[derive(Debug, Error)]
-#[error(transparent)]
-enum TrainError {
-    Cli(#[from] CliError),
-    Data(#[from] DataError),
-    Amp(#[from] AmpError),
-    Checkpoint(#[from] CheckpointError),
-    Output(#[from] io::Error),
-}
+type Device = <B as BackendTypes>::Device;
 
 fn main() -> ExitCode {
-    match run(std::env::args_os().skip(1)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            let _ = writeln!(io::stderr(), "error: {error}");
-            ExitCode::from(2)
-        }
-    }
+    program::main(cli::HELP, cli::parse, train)
 }
 
-fn run(args: impl IntoIterator<Item = OsString>) -> Result<(), TrainError> {
-    match cli::parse(args)? {
-        Command::Help => write!(io::stdout(), "{}", cli::HELP)?,
-        Command::Train(options) => write!(io::stdout(), "{}", train(options)?)?,
-    }
-    Ok(())
-}
-
-fn train(options: Options) -> Result<Summary, TrainError> {
+fn train(options: Options) -> Result<End, Box<dyn Error>> {
+    let interrupt = Interrupt::listen()?;
     let data = match &options.data {
         Some(dir) => idx::load(dir)?,
         None => digits::load()?,
     };
-    let device = <B as BackendTypes>::Device::default();
+    let device = Device::default();
     B::seed(&device, options.seed);
-    let mut config = AmpConfig::new(options.level).with_half(options.half);
-    if let Some(loss_scale) = options.loss_scale {
-        config = config.with_loss_scale(loss_scale);
-    }
-    let amp = config.init::<B>(&device)?;
+    let amp = options.precision.config().init::<B>(&device)?;
     let model = Cnn::<B>::new(data.train.height, data.train.width, CLASSES, &device);
     let mut trained = Trained::new(amp.cast_model(model), &amp);
-    let checkpoint = options
-        .save
-        .as_ref()
-        .map(|dir| Checkpoint::new(dir, &options, &data));
+    let checkpoint = options.checkpoint.save.as_ref().map(|dir| {
+        let same = vec![
+            ("data", data.name.clone()),
+            ("--batch-size", options.batch_size.to_string()),
+            // The learning rate falls to 0 at the last epoch.
+            ("--epochs", options.epochs.to_string()),
+            ("--lr", options.lr.to_string()),
+            ("--seed", options.seed.to_string()),
+        ];
+        Checkpoint::new(dir, same)
+    });
     match &checkpoint {
-        Some(checkpoint) if options.resume => trained = checkpoint.load(trained, &device)?,
+        Some(checkpoint) if options.checkpoint.resume => {
+            trained = resume(checkpoint, trained, &device)?;
+        }
         Some(checkpoint) => checkpoint.require_empty()?,
         None => {}
     }
+    say(&opening::<B>(&device, &options.precision));
 
     let start = Instant::now();
     let (result, casts) = measure(|| {
         let save = |trained: &Trained<B>| match &checkpoint {
-            Some(checkpoint) => checkpoint.save(trained),
+            Some(checkpoint) => save(checkpoint, trained),
             None => Ok(()),
         };
-        let trained = training::train(trained, &data.train, &options, &device, save)?;
-        let correct = training::count_correct(&trained.model, &data.test, &device);
+        let trained = training::train(trained, &data.train, &options, &device, &interrupt, save)?;
+        let model = trained.model.valid();
+        let forward = |images| model.forward(images);
+        let done = trained.progress.diverged || trained.progress.losses.len() == options.epochs;
+        let correct = match interrupt.asked() && !done {
+            true => None,
+            false => Some(classification::count_correct(forward, &data.test, &device)),
+        };
         Ok::<_, CheckpointError>((trained, correct))
     });
     let (trained, correct) = result?;
     let time = start.elapsed();
+    let Some(correct) = correct else {
+        let epoch = trained.progress.losses.len() + 1;
+        say(&options.checkpoint.left_by_interrupt(epoch));
+        return Ok(End::Interrupted);
+    };
 
     let batch: Vec<usize> = (0..data.train.len().min(options.batch_size)).collect();
     let (images, labels) = data.train.batch(&batch, &device);
     let dtypes = Dtypes::of(&trained.model, images, labels);
     let steps = trained.optimizer.monitor();
-    Ok(Summary {
+    let summary = Summary {
         backend: B::name(&device),
         device: format!("{device:?}"),
         data: data.name,
-        level: options.level,
-        half: options.half,
+        precision: options.precision,
         train: data.train.len(),
         test: data.test.len(),
         correct,
@@ -117,5 +125,34 @@ fn train(options: Options) -> Result<Summary, TrainError> {
         time,
         casts,
         dtypes,
+    };
+    write!(io::stdout(), "{summary}")?;
+    Ok(End::Done)
+}
+
+fn save(checkpoint: &Checkpoint, trained: &Trained<B>) -> Result<(), CheckpointError> {
+    checkpoint.save::<B>(
+        trained.progress.losses.len(),
+        trained.model.clone().into_record(),
+        Optimizer::<Cnn<B>, B>::to_record(&trained.optimizer),
+        &trained.progress,
+    )
+}
+
+/// `fresh` with what was saved in the place of its start.
+fn resume(
+    checkpoint: &Checkpoint,
+    fresh: Trained<B>,
+    device: &Device,
+) -> Result<Trained<B>, CheckpointError> {
+    let saved = checkpoint.load::<B, _, _, _>(device)?;
+    let optimizer: Adam<B> = fresh
+        .optimizer
+        .try_load_record::<Cnn<B>>(saved.optimizer)
+        .map_err(|source| checkpoint.refused(source))?;
+    Ok(Trained {
+        model: fresh.model.load_record(saved.model),
+        optimizer,
+        progress: saved.progress,
     })
 }

@@ -1,9 +1,10 @@
 use core::fmt;
 use std::time::Duration;
 
-use burn_amp::{CastCount, HalfDType, OptLevel};
+use burn_amp::CastCount;
 
 use crate::dtypes::Dtypes;
+use crate::program::precision::Precision;
 use crate::training::Progress;
 
 /// What a training came to.
@@ -12,8 +13,7 @@ pub struct Summary {
     pub backend: String,
     pub device: String,
     pub data: String,
-    pub level: OptLevel,
-    pub half: HalfDType,
+    pub precision: Precision,
     /// Numbers of samples.
     pub train: usize,
     pub test: usize,
@@ -40,10 +40,7 @@ impl fmt::Display for Summary {
             self.progress.losses[0],
             self.progress.losses[self.progress.losses.len() - 1],
         );
-        let half = match self.level {
-            OptLevel::O0 => "none".to_string(),
-            _ => self.half.to_string(),
-        };
+        let half = self.precision.half_dtype();
         let accuracy = 100.0 * self.correct as f64 / self.test as f64;
         writeln!(f, "backend         {}", self.backend)?;
         writeln!(f, "device          {}", self.device)?;
@@ -52,7 +49,7 @@ impl fmt::Display for Summary {
             "data            {}: {} to train, {} to test",
             self.data, self.train, self.test
         )?;
-        writeln!(f, "opt level       {}", self.level)?;
+        writeln!(f, "opt level       {}", self.precision.level)?;
         writeln!(f, "half dtype      {half}")?;
         writeln!(
             f,
@@ -112,6 +109,8 @@ fn course(scales: &[(usize, f32)]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use burn_amp::{HalfDType, OptLevel};
+
     use super::*;
 
     fn summary() -> Summary {
@@ -119,8 +118,7 @@ mod tests {
             backend: "b".to_string(),
             device: "d".to_string(),
             data: "digits".to_string(),
-            level: OptLevel::O3,
-            half: HalfDType::F16,
+            precision: Precision::new(OptLevel::O3, HalfDType::F16),
             train: 40,
             test: 8,
             correct: 7,
@@ -176,7 +174,7 @@ mod tests {
     #[test]
     fn o0_has_no_half_dtype() {
         let o0 = Summary {
-            level: OptLevel::O0,
+            precision: Precision::full(),
             ..summary()
         };
         assert!(o0.to_string().contains("half dtype      none\n"));

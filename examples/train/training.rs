@@ -1,22 +1,21 @@
-use std::io::{self, Write};
-
-use burn::module::{AutodiffModule, Module, ModuleVisitor, Param};
-use burn::nn::loss::CrossEntropyLossConfig;
+use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::adaptor::OptimizerAdaptor;
 use burn::optim::{AdamConfig, GradientsParams, Optimizer};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::cast::ToElement;
-use burn::tensor::{ElementConversion, Int, Tensor};
+use burn::tensor::{ElementConversion, Tensor};
 use burn_amp::{Amp, AmpOptimizer};
-use indicatif::{ProgressBar, ProgressStyle};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use serde::{Deserialize, Serialize};
 
+use crate::classification::loss;
 use crate::cli::Options;
 use crate::data_sets::Samples;
 use crate::model::Cnn;
+use crate::program::interrupt::Interrupt;
+use crate::program::progress;
 
 /// Adam, wrapped for mixed precision.
 pub type Adam<B> = AmpOptimizer<OptimizerAdaptor<burn::optim::Adam, Cnn<B>, B>, B>;
@@ -73,19 +72,20 @@ impl<B: AutodiffBackend> Trained<B> {
     }
 }
 
-/// Trains until as many epochs are done as the options say or it has diverged, and shows each
-/// finished epoch to `saved`.
+/// Trains until as many epochs are done as the options say, it has diverged or it is interrupted,
+/// which ends it in the middle of an epoch; shows each finished epoch to `saved`.
 pub fn train<B: AutodiffBackend, E>(
     mut trained: Trained<B>,
     samples: &Samples,
     options: &Options,
     device: &B::Device,
+    interrupt: &Interrupt,
     mut saved: impl FnMut(&Trained<B>) -> Result<(), E>,
 ) -> Result<Trained<B>, E> {
     let steps_per_epoch = samples.len().div_ceil(options.batch_size);
     let steps = steps_per_epoch * options.epochs;
     let done = trained.progress.losses.len();
-    let bar = progress_bar(steps);
+    let bar = progress::bar(steps);
     bar.set_position((done * steps_per_epoch) as u64);
 
     for epoch in done + 1..=options.epochs {
@@ -111,12 +111,17 @@ pub fn train<B: AutodiffBackend, E>(
                 .progress
                 .note_scale(step + 1, trained.optimizer.loss_scale().scale());
             bar.inc(1);
+            if interrupt.asked() {
+                bar.finish_and_clear();
+                return Ok(trained);
+            }
         }
         let mean = sum / steps_per_epoch as f32;
         trained.progress.losses.push(mean);
         trained.progress.diverged = !last.is_finite() || !has_finite_weights(&trained.model);
         bar.set_message(format!("loss {mean:.4}"));
-        bar.suspend(|| log_epoch(epoch, options.epochs, mean));
+        let epochs = options.epochs;
+        progress::line(&bar, &format!("epoch {epoch:>2}/{epochs}  loss {mean:.4}"));
         saved(&trained)?;
     }
     bar.finish_and_clear();
@@ -146,48 +151,10 @@ fn has_finite_weights<B: Backend>(model: &Cnn<B>) -> bool {
     finite.0
 }
 
-/// The mean cross-entropy of a batch.
-pub fn loss<B: Backend>(logits: Tensor<B, 2>, labels: Tensor<B, 1, Int>) -> Tensor<B, 1> {
-    let device = logits.device();
-    CrossEntropyLossConfig::new()
-        .init(&device)
-        .forward(logits, labels)
-}
-
-/// How many samples a model names rightly, in evaluation mode.
-pub fn count_correct<B: AutodiffBackend>(
-    model: &Cnn<B>,
-    samples: &Samples,
-    device: &B::Device,
-) -> usize {
-    // Bounds the memory of a test set of any size; the result does not depend on it.
-    const BATCH_SIZE: usize = 256;
-    let model = model.valid();
-    let positions: Vec<usize> = (0..samples.len()).collect();
-    positions
-        .chunks(BATCH_SIZE)
-        .map(|positions| {
-            let (images, labels) = samples.batch::<B::InnerBackend>(positions, device);
-            let named = model.forward(images).argmax(1).flatten::<1>(0, 1);
-            named.equal(labels).int().sum().into_scalar().elem::<i64>() as usize
-        })
-        .sum()
-}
-
 /// Half a cosine from the peak at the first step to 0 after the last.
 fn learning_rate(peak: f64, step: usize, steps: usize) -> f64 {
     let done = step as f64 / steps as f64;
     peak * 0.5 * (1.0 + (done * core::f64::consts::PI).cos())
-}
-
-fn progress_bar(steps: usize) -> ProgressBar {
-    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} steps, {eta} left  {msg}");
-    ProgressBar::new(steps as u64).with_style(style.expect("the template is well-formed"))
-}
-
-/// A closed stderr is no reason to stop training.
-fn log_epoch(epoch: usize, epochs: usize, loss: f32) {
-    let _ = writeln!(io::stderr(), "epoch {epoch:>2}/{epochs}  loss {loss:.4}");
 }
 
 #[cfg(test)]
@@ -220,6 +187,7 @@ mod tests {
     #[test]
     fn training_stops_after_the_epoch_that_diverged() {
         let samples = Samples {
+            channels: 1,
             height: 4,
             width: 4,
             white: 1,
@@ -236,9 +204,16 @@ mod tests {
                 ..Options::default()
             };
             let start = Trained::new(model, &amp);
-            let progress = train(start, &samples, &options, &device, |_| Ok::<_, ()>(()))
-                .unwrap()
-                .progress;
+            let progress = train(
+                start,
+                &samples,
+                &options,
+                &device,
+                &Interrupt::default(),
+                |_| Ok::<_, ()>(()),
+            )
+            .unwrap()
+            .progress;
             (progress.losses.len(), progress.diverged)
         };
         // The one step of the first epoch starts from a finite loss: only the weights tell.

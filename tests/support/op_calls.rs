@@ -319,6 +319,9 @@ fn arithmetic<B: Backend>() -> Vec<Call<B>> {
         float_div(a: any(&[1, 3]), b: unit(MATRIX)) float [a, b];
         float_add(a: any(MATRIX), b: any(&[2, 1])) float [a, b];
         float_mul(a: any(IMAGE), b: any(&[1, 2, 1, 1])) float [a, b];
+        float_sub(a: any(IMAGE), b: any(&[1, 2, 1, 1])) float [a, b];
+        float_add(a: any(IMAGE), b: any(&[1, 1, 1, 5])) float [a, b];
+        float_mul(a: any(IMAGE), b: any(&[1, 1, 1, 5])) float [a, b];
         float_remainder(a: any(MATRIX), b: unit(MATRIX)) float [a, b];
         float_matmul(a: any(MATRIX), b: any(SQUARE)) float [a, b];
         float_cross(a: any(MATRIX), b: any(MATRIX)) float [a, b, 1];

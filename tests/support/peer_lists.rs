@@ -12,6 +12,8 @@ pub enum Peer {
     Low,
     /// Cast to f32.
     Full,
+    /// Cast to f32, and the output to the dtype of the first input.
+    FullThenInput,
     /// Cast to the widest input, by a list or by the framework's own type promotion.
     Widest,
     /// In the dtype of its input.
@@ -25,6 +27,7 @@ impl Peer {
         match self {
             Peer::Low => "half",
             Peer::Full => "f32",
+            Peer::FullThenInput => "f32, then as the input",
             Peer::Widest => "widest",
             Peer::Pass => "as is",
             Peer::Absent => "–",
@@ -36,6 +39,7 @@ impl Peer {
         match self {
             Peer::Low => Some(CastRule::Lower),
             Peer::Full => Some(CastRule::Full),
+            Peer::FullThenInput => Some(CastRule::FullThenLower),
             Peer::Widest => Some(CastRule::Promote),
             Peer::Pass => Some(CastRule::AsIs),
             Peer::Absent => None,
@@ -210,8 +214,8 @@ const LISTS: &[(&[&str], Peer, Peer)] = &[
         Peer::Pass,
         Peer::Pass,
     ),
-    // In torchvision, which neither list covers.
-    (&["deform_conv2d"], Peer::Absent, Peer::Absent),
+    // torchvision's autocast kernel of it (csrc/ops/autocast/deform_conv2d_kernel.cpp).
+    (&["deform_conv2d"], Peer::FullThenInput, Peer::Absent),
 ];
 
 /// Why an operation has another rule at O1 than torch.amp gives it.

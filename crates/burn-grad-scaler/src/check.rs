@@ -2,7 +2,7 @@ use std::collections::HashSet;
 
 use burn::module::{AutodiffModule, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
-use burn::tensor::backend::AutodiffBackend;
+use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{DType, FloatDType, Int, Tensor};
 use burn_mixed_precision::scope;
 
@@ -31,8 +31,9 @@ pub(crate) struct LossCheck {
 
 /// Looks at gradients: are they finite, how large are they.
 ///
-/// Per parameter one sum of squares in f32 on the device, all read to the host together. A sum of
-/// squares is finite unless an element is not, or is beyond 1.8e19; only then a second look counts.
+/// One sum of squares in f32 per loss, taken on the device and read to the host with those of the
+/// other losses. A sum of squares is finite unless an element is not, or squares are beyond 3.4e38;
+/// only then a second look goes over the parameters one by one.
 pub(crate) struct GradCheck<B: AutodiffBackend> {
     losses: Vec<(usize, Vec<Entry<B>>)>,
 }
@@ -73,58 +74,119 @@ impl<B: AutodiffBackend> GradCheck<B> {
         self.losses.push((loss_id, collector.entries));
     }
 
-    /// One device-to-host read; up to two more if a gradient is not finite.
+    /// One device-to-host read; up to two more for each loss with a gradient that is not finite.
     pub fn read(self) -> Checked {
         scope::disabled(|| self.read_full())
     }
 
     fn read_full(self) -> Checked {
-        let entries = || self.losses.iter().flat_map(|(_, entries)| entries);
-        let mut squares =
-            read_together::<B>(entries().map(|e| e.grad.clone().powi_scalar(2).sum()));
-        let suspects: Vec<&Entry<B>> = entries()
-            .zip(&squares)
-            .filter(|(_, square)| !square.is_finite())
-            .map(|(entry, _)| entry)
+        let sums: Vec<Vec<Tensor<B::InnerBackend, 1>>> = self
+            .losses
+            .iter()
+            .map(|(_, entries)| sums_of_squares::<B>(entries))
             .collect();
-        let mut counts = count_non_finite::<B>(&suspects).into_iter();
-        let losses = {
-            let mut square = squares.iter_mut();
-            self.losses
-                .iter()
-                .map(|(loss_id, entries)| {
-                    let mut found = NonFinite::default();
-                    let mut of_loss = 0.0;
-                    for (entry, square) in entries.iter().zip(&mut square) {
-                        if !square.is_finite() {
-                            let (inf, nan) = counts.next().expect("one count per suspect");
-                            if inf + nan == 0 {
-                                *square = sum_of_large_squares::<B>(&entry.grad);
-                            } else {
-                                found.inf += inf;
-                                found.nan += nan;
-                                found.parameters.push(entry.path.clone());
-                            }
-                        }
-                        of_loss += *square;
+        let counts: Vec<usize> = sums.iter().map(|s| s.iter().map(elements).sum()).collect();
+        let mut numbers = read_together::<B>(sums.into_iter().flatten()).into_iter();
+        let losses: Vec<LossCheck> = self
+            .losses
+            .iter()
+            .zip(counts)
+            .map(|((loss_id, entries), count)| {
+                let mut square: f64 = numbers.by_ref().take(count).sum();
+                let mut non_finite = None;
+                if !square.is_finite() {
+                    non_finite = find_non_finite::<B>(entries);
+                    if non_finite.is_none() {
+                        square = sum_of_large_squares::<B>(entries);
                     }
-                    LossCheck {
-                        loss_id: *loss_id,
-                        gradients: entries.len(),
-                        non_finite: (!found.parameters.is_empty()).then_some(found),
-                        square: of_loss,
-                    }
-                })
-                .collect()
-        };
+                }
+                LossCheck {
+                    loss_id: *loss_id,
+                    gradients: entries.len(),
+                    non_finite,
+                    square,
+                }
+            })
+            .collect();
         Checked {
+            norm: losses.iter().map(|loss| loss.square).sum::<f64>().sqrt(),
             losses,
-            norm: squares.iter().sum::<f64>().sqrt(),
         }
     }
 }
 
-/// Reads one number of each of several tensors, in one transfer.
+/// The most elements that are laid behind one another at a time, 256 MB of f32.
+const ELEMENTS_TOGETHER: usize = 1 << 26;
+
+/// The most partial sums they are reduced to: enough for a GPU to read memory at full speed, as a
+/// sum to a single number does not.
+const PARTIAL_SUMS: usize = 4096;
+
+/// The least elements that are worth a partial sum of their own.
+const ELEMENTS_PER_SUM: usize = 256;
+
+/// The squares of all gradients, summed up to a few vectors, whose sum is the one looked for.
+///
+/// Gradients are laid behind one another first. A step with many parameters is short of time to
+/// launch kernels, not to copy memory: this is one copy per parameter, and one reduction for all.
+fn sums_of_squares<B: AutodiffBackend>(entries: &[Entry<B>]) -> Vec<Tensor<B::InnerBackend, 1>> {
+    let mut parts: Vec<Vec<Tensor<B::InnerBackend, 1>>> = Vec::new();
+    let mut filled = 0;
+    for grad in entries.iter().map(|entry| &entry.grad) {
+        let fits = |part: &Vec<Tensor<_, 1>>| {
+            filled + elements(grad) <= ELEMENTS_TOGETHER
+                && part[0].dtype() == grad.dtype()
+                && part[0].device() == grad.device()
+        };
+        match parts.last_mut().filter(|part| fits(part)) {
+            Some(part) => {
+                filled += elements(grad);
+                part.push(grad.clone());
+            }
+            None => {
+                filled = elements(grad);
+                parts.push(vec![grad.clone()]);
+            }
+        }
+    }
+    parts.into_iter().map(partial_sums).collect()
+}
+
+/// The sum of the squares of some vectors, in rows that are as long as one another.
+fn partial_sums<B: Backend>(mut grads: Vec<Tensor<B, 1>>) -> Tensor<B, 1> {
+    let n: usize = grads.iter().map(elements).sum();
+    let rows = (n / ELEMENTS_PER_SUM).clamp(1, PARTIAL_SUMS);
+    let length = n.div_ceil(rows);
+    if rows * length > n {
+        let options = (&grads[0].device(), grads[0].dtype());
+        grads.push(Tensor::zeros([rows * length - n], options));
+    }
+    let all = match grads.len() {
+        1 => grads.remove(0),
+        _ => Tensor::cat(grads, 0),
+    };
+    let all = all.reshape([rows, length]);
+    (all.clone() * all).sum_dim(1).reshape([rows])
+}
+
+fn elements<B: Backend>(tensor: &Tensor<B, 1>) -> usize {
+    tensor.shape().num_elements()
+}
+
+/// Which gradients hold infinities and NaNs, and how many; `None` if all are finite.
+fn find_non_finite<B: AutodiffBackend>(entries: &[Entry<B>]) -> Option<NonFinite> {
+    let mut found = NonFinite::default();
+    for (entry, (inf, nan)) in entries.iter().zip(count_non_finite::<B>(entries)) {
+        if inf + nan > 0 {
+            found.inf += inf;
+            found.nan += nan;
+            found.parameters.push(entry.path.clone());
+        }
+    }
+    (!found.parameters.is_empty()).then_some(found)
+}
+
+/// Reads several vectors one behind the other, in one transfer.
 fn read_together<B: AutodiffBackend>(
     numbers: impl Iterator<Item = Tensor<B::InnerBackend, 1>>,
 ) -> Vec<f64> {
@@ -148,7 +210,7 @@ fn read_together<B: AutodiffBackend>(
 }
 
 /// Infinities and NaNs of each gradient, in one transfer.
-fn count_non_finite<B: AutodiffBackend>(entries: &[&Entry<B>]) -> Vec<(u64, u64)> {
+fn count_non_finite<B: AutodiffBackend>(entries: &[Entry<B>]) -> Vec<(u64, u64)> {
     let counts: Vec<Tensor<B::InnerBackend, 1, Int>> = entries
         .iter()
         .flat_map(|entry| {
@@ -168,14 +230,17 @@ fn count_non_finite<B: AutodiffBackend>(entries: &[&Entry<B>]) -> Vec<(u64, u64)
 }
 
 /// The sum of squares of finite elements whose squares leave f32: scaled by an exact power of two.
-fn sum_of_large_squares<B: AutodiffBackend>(grad: &Tensor<B::InnerBackend, 1>) -> f64 {
+fn sum_of_large_squares<B: AutodiffBackend>(entries: &[Entry<B>]) -> f64 {
     // f32 ends below 2^128, so the scaled elements stay below 2^28 and 2^71 of their squares fit.
-    let scaled = grad
-        .clone()
-        .mul_scalar(2f32.powi(-100))
-        .powi_scalar(2)
-        .sum();
-    read_together::<B>(core::iter::once(scaled))[0] * 2f64.powi(200)
+    let scaled: Vec<Entry<B>> = entries
+        .iter()
+        .map(|entry| Entry {
+            path: entry.path.clone(),
+            grad: entry.grad.clone().mul_scalar(2f32.powi(-100)),
+        })
+        .collect();
+    let sums = sums_of_squares::<B>(&scaled).into_iter();
+    read_together::<B>(sums).into_iter().sum::<f64>() * 2f64.powi(200)
 }
 
 struct Collector<'a, B: AutodiffBackend> {

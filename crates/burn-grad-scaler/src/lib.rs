@@ -45,6 +45,7 @@ mod scaled;
 mod scaler;
 mod scheduler;
 mod statistics;
+mod stochastic;
 mod unscaled;
 mod validate;
 mod weights;

@@ -92,6 +92,7 @@ struct Totals {
     recent: VecDeque<(StepOutcome, u64)>,
     /// The steps recorded by this process, those without gradients too.
     recorded: u64,
+    /// From a record perhaps, so these saturate.
     applied: u64,
     skipped: u64,
 }
@@ -133,8 +134,8 @@ impl StepMonitor {
     pub(crate) fn record(&self, outcome: StepOutcome) {
         let mut totals = self.lock();
         match outcome.status {
-            StepStatus::Applied => totals.applied += 1,
-            StepStatus::Skipped => totals.skipped += 1,
+            StepStatus::Applied => totals.applied = totals.applied.saturating_add(1),
+            StepStatus::Skipped => totals.skipped = totals.skipped.saturating_add(1),
             StepStatus::NoGradients => {}
         }
         totals.recorded += 1;

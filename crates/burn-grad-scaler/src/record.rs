@@ -1,7 +1,7 @@
 use burn::module::ParamId;
 use burn::record::{FullPrecisionSettings, PrecisionSettings, Record};
-use burn::tensor::TensorData;
 use burn::tensor::backend::Backend;
+use burn::tensor::{DType, TensorData};
 use burn_mixed_precision::{HalfDType, OptLevel};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -94,10 +94,33 @@ mod by_id {
         deserializer: D,
     ) -> Result<Vec<(ParamId, TensorData)>, D::Error> {
         let weights = Vec::<(u64, TensorData)>::deserialize(deserializer)?;
-        Ok(weights
+        weights
             .into_iter()
-            .map(|(id, data)| (ParamId::from(id), data))
-            .collect())
+            .map(|(id, data)| match check(&data) {
+                Ok(()) => Ok((ParamId::from(id), data)),
+                Err(error) => Err(serde::de::Error::custom(format!("parameter {id}: {error}"))),
+            })
+            .collect()
+    }
+
+    /// A value that was damaged would be noticed at the first step only, by a panic.
+    fn check(data: &TensorData) -> Result<(), String> {
+        let TensorData {
+            bytes,
+            shape,
+            dtype,
+        } = data;
+        if !matches!(dtype, DType::F32 | DType::F64) {
+            return Err(format!("dtype {dtype:?}: allowed are F32 and F64"));
+        }
+        let size = |size: usize, dim: &usize| size.checked_mul(*dim);
+        if shape.iter().try_fold(dtype.size(), size) != Some(bytes.len()) {
+            let bytes = bytes.len();
+            return Err(format!(
+                "{bytes} bytes do not fill shape {shape} of {dtype:?}"
+            ));
+        }
+        Ok(())
     }
 }
 

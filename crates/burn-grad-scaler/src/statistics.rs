@@ -121,11 +121,12 @@ impl<B: AutodiffBackend> ModuleMapper<B> for RollBack<'_, B> {
         let Some(initial) = initial(&self.path) else {
             return param;
         };
-        let device = param.val().device();
+        let present = param.val().inner();
+        let device = present.device();
         let kept = self
             .weights
             .get::<D>(param.id)
-            .or_else(|| self.weights.loaded::<D>(param.id, &device));
+            .or_else(|| self.weights.loaded::<D>(param.id, &present));
         param.map(|present| {
             let kept = kept.map_or(present, |kept| Tensor::from_inner(kept.to_device(&device)));
             let not_finite = kept.clone().is_finite().bool_not();

@@ -8,6 +8,8 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{DType, Element, FloatDType, Tensor, TensorData, TensorPrimitive};
 use burn_mixed_precision::{Amp, HalfDType, OptLevel, RUNNING_STATISTICS};
 
+use crate::stochastic;
+
 /// The latest value of every parameter that was stepped, and of every tensor that forward changes.
 ///
 /// For half parameters with masters the value is the f32 master. For all others it is the model's
@@ -79,12 +81,27 @@ impl<B: Backend> Weights<B> {
         Some(present.cast(FloatDType::F32).mask_where(unchanged, master))
     }
 
-    /// The value that a record has for this parameter, f32, on the device.
-    pub fn loaded<const D: usize>(&self, id: ParamId, device: &B::Device) -> Option<Tensor<B, D>> {
+    /// The value that a record has for this parameter, f32 or f64, on its device.
+    ///
+    /// # Panics
+    ///
+    /// If the parameter has another shape.
+    pub fn loaded<const D: usize>(
+        &self,
+        id: ParamId,
+        present: &Tensor<B, D>,
+    ) -> Option<Tensor<B, D>> {
         let data = self.loaded.get(&id)?.clone();
+        assert!(
+            data.shape == present.shape(),
+            "the optimizer's record has shape {} for parameter {id}, the model has {}: load the \
+             records of one model",
+            data.shape,
+            present.shape()
+        );
         // Its own dtype, f32 or f64: the default float of the backend may be half.
         let dtype = data.dtype;
-        Some(Tensor::from_data(data, (device, dtype)))
+        Some(Tensor::from_data(data, (&present.device(), dtype)))
     }
 
     pub fn load(&mut self, values: impl IntoIterator<Item = (ParamId, TensorData)>) {
@@ -195,13 +212,14 @@ impl<B: AutodiffBackend> ModuleMapper<B> for Lift<'_, B> {
         if self.grads.get::<B::InnerBackend, D>(id).is_none() {
             return param;
         }
-        let (device, current) = (param.val().device(), param.val().dtype());
+        let present = param.val().inner();
+        let current = present.dtype();
         let dtype = model_dtype(self.amp, &self.containers, current);
         self.lowers_to.insert(id, dtype);
         let half = HalfDType::of(current).is_some();
         let masters = self.amp.config().master_weights();
-        let kept = match self.weights.loaded::<D>(id, &device) {
-            None if half && masters => self.weights.master(id, param.val().inner()),
+        let kept = match self.weights.loaded::<D>(id, &present) {
+            None if half && masters => self.weights.master(id, present),
             loaded => loaded,
         };
         match kept {
@@ -231,6 +249,8 @@ pub(crate) struct Lower<'a, B: AutodiffBackend> {
     pub weights: &'a mut Weights<B::InnerBackend>,
     pub lowers_to: &'a HashMap<ParamId, FloatDType>,
     pub masters: bool,
+    /// Rounds at random what goes to half.
+    pub stochastic: bool,
 }
 
 impl<B: AutodiffBackend> ModuleMapper<B> for Lower<'_, B> {
@@ -239,7 +259,12 @@ impl<B: AutodiffBackend> ModuleMapper<B> for Lower<'_, B> {
             return param;
         };
         let stepped = param.val().inner();
-        let param = param.map(|tensor| cast_leaf(tensor, *dtype));
+        let param = match HalfDType::of((*dtype).into()) {
+            Some(half) if self.stochastic && stepped.dtype() == DType::F32 => {
+                replace(param, stochastic::round(stepped.clone(), half))
+            }
+            _ => param.map(|tensor| cast_leaf(tensor, *dtype)),
+        };
         // Without masters the model's value is all that is left of the step.
         let kept = match self.masters {
             true => stepped,
@@ -319,7 +344,7 @@ impl<B: AutodiffBackend> ModuleMapper<B> for Restore<'_, B> {
         let device = param.val().device();
         let present = param.val().inner();
         let half = HalfDType::of(present.dtype()).is_some();
-        let kept = match (self.weights.loaded::<D>(param.id, &device), self.full) {
+        let kept = match (self.weights.loaded::<D>(param.id, &present), self.full) {
             (None, true) if half => self.weights.master(param.id, present),
             (None, false) => self.weights.get(param.id),
             (loaded, _) => loaded,

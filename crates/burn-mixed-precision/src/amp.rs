@@ -1,9 +1,9 @@
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
 use burn::module::Module;
 use burn_backend::{Backend, DeviceOps, FloatDType};
 
-use crate::{AmpConfig, LossScales, Policy, model, registry, scope};
+use crate::{AmpConfig, LossScales, LossScaling, Policy, model, registry, scope};
 
 /// Validated settings, ready for devices: what [`AmpConfig::init`] returns.
 ///
@@ -18,6 +18,7 @@ struct State {
     config: AmpConfig,
     policy: Policy,
     loss_scales: LossScales,
+    unscaled: Once,
 }
 
 impl Amp {
@@ -27,6 +28,7 @@ impl Amp {
             state: Arc::new(State {
                 policy: config.policy(),
                 loss_scales: LossScales::new(config.num_losses),
+                unscaled: Once::new(),
                 config,
             }),
         }
@@ -45,6 +47,23 @@ impl Amp {
     /// The factors that `backward` multiplies losses by, on every device with these settings.
     pub fn loss_scales(&self) -> &LossScales {
         &self.state.loss_scales
+    }
+
+    /// Says once that a backward pass runs without the loss scale that these settings ask for.
+    pub(crate) fn warn_if_unscaled(&self) {
+        let scaling = self.config().loss_scale();
+        if scaling != LossScaling::Static(1.0) {
+            self.state.unscaled.call_once(|| {
+                log::warn!(
+                    "backward without a loss scaler, although {} in {} asks for loss scale {scaling}: \
+                     gradients too small for {} are lost. Wrap the optimizer in AmpOptimizer, scale \
+                     by hand with GradScaler, or set the loss scale to 1",
+                    self.config().opt_level(),
+                    self.config().half(),
+                    self.config().half(),
+                );
+            });
+        }
     }
 
     /// Puts these settings in force on one more device, for every thread of the process.

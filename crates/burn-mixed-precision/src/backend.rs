@@ -21,6 +21,7 @@ use crate::tensor::MixedTensor;
 /// | | `MixedPrecision<Autodiff<B>>` | `Autodiff<MixedPrecision<B>>` |
 /// |---|---|---|
 /// | the policy sees `log_softmax` | whole, in f32: output f32 | only its pieces: some in half |
+/// | `attention` | whole: its scores are f32 | only its pieces: scores in half can overflow |
 /// | dtype of a weight's gradient | f32, that of the weight | mostly half, that of the product |
 /// | dtypes of backward | those of forward | decided again, by the policy in force then |
 /// | loss scaling in `backward` | yes | no: `backward` is not seen |

@@ -1,11 +1,11 @@
 //! The only place where tensors change their dtype.
 
 use burn_backend::tensor::FloatTensor;
-use burn_backend::{Backend, DType, FloatDType, TensorMetadata};
+use burn_backend::{Backend, DType, FloatDType, Scalar, TensorMetadata};
 
-use crate::policy::{Meeting, meet, widest};
+use crate::policy::{Meeting, is_like_a_mask, meet, widest};
 use crate::tensor::MixedTensor;
-use crate::{CastRule, HalfDType, Op, Policy, counter, scope};
+use crate::{CastRule, HalfDType, Op, Policy, ScalarRole, counter, scalar, scope};
 
 /// Casts a tensor and counts it; an equal dtype is free.
 #[expect(clippy::disallowed_methods, reason = "this is where casts are made")]
@@ -105,6 +105,62 @@ impl Plan {
         }
     }
 
+    /// The dtype in which the operation runs that has a first input of this dtype.
+    pub(crate) fn inside(&self, first: DType) -> DType {
+        self.inputs.map_or(first, DType::from)
+    }
+
+    /// Decides for a call of `op` with numbers beside its float inputs, and gives the numbers as the
+    /// call takes them: what half cannot hold is dealt with as [`ScalarRole`] says.
+    pub(crate) fn beside<B: Backend, const N: usize>(
+        op: Op,
+        inputs: &[Option<&MixedTensor<B>>],
+        scalars: [Scalar; N],
+    ) -> (Plan, [Scalar; N]) {
+        let inputs = || inputs.iter().copied().flatten();
+        let Some(first) = inputs().next() else {
+            return (Plan::UNTOUCHED, scalars);
+        };
+        scope::policy(
+            || B::float_device(&first.inner),
+            |policy| {
+                let plan = Plan::under(policy, |policy| policy.rule(op), inputs());
+                let inside = plan.inside(first.inner.dtype());
+                match (policy, HalfDType::of(inside), op.scalar_role()) {
+                    (Some(policy), Some(half), Some(role))
+                        if policy.is_enabled() && policy.guards_scalars() =>
+                    {
+                        plan.guarded(policy.rule(op), role, half, scalars)
+                    }
+                    _ => (plan, scalars),
+                }
+            },
+        )
+    }
+
+    /// The plan of a call in half with these numbers.
+    fn guarded<const N: usize>(
+        self,
+        rule: CastRule,
+        role: ScalarRole,
+        half: HalfDType,
+        scalars: [Scalar; N],
+    ) -> (Plan, [Scalar; N]) {
+        if rule != CastRule::Lower && scalar::leaves_half(role, &scalars, half) {
+            let constant = role == ScalarRole::Constant;
+            let plan = Plan {
+                inputs: Some(FloatDType::F32),
+                output: constant.then_some(half.float_dtype()),
+                cache_output: !constant,
+            };
+            return (plan, scalars);
+        }
+        match role {
+            ScalarRole::Fill => (self, scalars.map(|fill| scalar::saturate(fill, half))),
+            _ => (self, scalars),
+        }
+    }
+
     /// An input as the operation takes it.
     pub(crate) fn cast<B: Backend>(&self, tensor: MixedTensor<B>) -> FloatTensor<B> {
         match self.inputs {
@@ -147,6 +203,28 @@ pub(crate) fn read<B: Backend, R>(
 ) -> R {
     let plan = Plan::new(op, &[Some(&tensor)]);
     run(plan.cast(tensor))
+}
+
+/// Runs an operation of one float input and numbers, with one float output.
+pub(crate) fn with_scalars<B: Backend, const N: usize>(
+    op: Op,
+    tensor: MixedTensor<B>,
+    scalars: [Scalar; N],
+    run: impl FnOnce(FloatTensor<B>, [Scalar; N]) -> FloatTensor<B>,
+) -> MixedTensor<B> {
+    let (plan, scalars) = Plan::beside(op, &[Some(&tensor)], scalars);
+    plan.finish(run(plan.cast(tensor), scalars))
+}
+
+/// Runs a comparison of one float input with a number.
+pub(crate) fn compare_scalar<B: Backend, R>(
+    op: Op,
+    tensor: MixedTensor<B>,
+    scalar: Scalar,
+    run: impl FnOnce(FloatTensor<B>, Scalar) -> R,
+) -> R {
+    let (plan, [scalar]) = Plan::beside(op, &[Some(&tensor)], [scalar]);
+    run(plan.cast(tensor), scalar)
 }
 
 /// Runs an operation of two float inputs and one float output.
@@ -204,13 +282,16 @@ pub(crate) fn arithmetic<B: Backend>(
     if lhs.inner.dtype() == rhs.inner.dtype() {
         return binary(op, lhs, rhs, run);
     }
+    let (left, right) = (lhs.inner.shape(), rhs.inner.shape());
+    let mask =
+        rounding == VectorRounding::Output && (is_like_a_mask(&left) || is_like_a_mask(&right));
     let meeting = scope::policy(
         || B::float_device(&lhs.inner),
         |policy| match policy {
             Some(policy) if policy.is_enabled() && policy.rule(op) == CastRule::Promote => meet(
-                (lhs.inner.dtype(), &lhs.inner.shape()),
-                (rhs.inner.dtype(), &rhs.inner.shape()),
-                policy.keeps_channel_vectors(),
+                (lhs.inner.dtype(), &left),
+                (rhs.inner.dtype(), &right),
+                policy.keeps_channel_vectors() && !mask,
             ),
             _ => None,
         },

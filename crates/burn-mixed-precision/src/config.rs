@@ -113,6 +113,8 @@ pub struct AmpConfig {
     pub(crate) rules: BTreeMap<Op, CastRule>,
     pub(crate) channel_vectors: bool,
     pub(crate) flat_linear: bool,
+    pub(crate) scalar_guard: bool,
+    pub(crate) stochastic_rounding: bool,
     pub(crate) conv_backward: ConvBackward,
     pub(crate) keep_f32_modules: Vec<String>,
 }
@@ -143,6 +145,8 @@ impl AmpConfig {
             rules: BTreeMap::new(),
             channel_vectors: true,
             flat_linear: true,
+            scalar_guard: true,
+            stochastic_rounding: false,
             conv_backward: ConvBackward::Fastest,
             keep_f32_modules: NORM_LAYERS.map(str::to_string).to_vec(),
         }
@@ -256,6 +260,25 @@ impl AmpConfig {
         self
     }
 
+    /// Switches whether numbers that half cannot hold are [guarded](Policy::guards_scalars) (on unless
+    /// set).
+    #[must_use]
+    pub fn with_scalar_guard(mut self, guard: bool) -> Self {
+        self.scalar_guard = guard;
+        self
+    }
+
+    /// Sets whether half weights without masters are rounded at random after each step (no unless
+    /// set): up or down, the nearer the likelier, so that small updates count on the average.
+    ///
+    /// For O3 in bf16, or O2 with `master_weights = false`: the memory of half weights alone. A run
+    /// then depends on the backend's random generator, and so does its resume.
+    #[must_use]
+    pub fn with_stochastic_rounding(mut self, stochastic: bool) -> Self {
+        self.stochastic_rounding = stochastic;
+        self
+    }
+
     /// Sets how the weight gradients of convolutions are computed with
     /// [`FastBackward`](crate::FastBackward) inside autodiff ([`ConvBackward::Fastest`] unless set).
     #[must_use]
@@ -307,6 +330,11 @@ impl AmpConfig {
             .unwrap_or(self.opt_level == OptLevel::O2)
     }
 
+    /// Whether half weights without masters are rounded at random.
+    pub fn stochastic_rounding(&self) -> bool {
+        self.stochastic_rounding
+    }
+
     /// The loss scale: dynamic at O1 and O2 in f16, otherwise 1.
     pub fn loss_scale(&self) -> LossScaling {
         self.loss_scale
@@ -349,6 +377,7 @@ impl AmpConfig {
         let table = Policy::new(self.opt_level, self.half)
             .with_channel_vectors(self.channel_vectors)
             .with_flat_linear(self.flat_linear)
+            .with_scalar_guard(self.scalar_guard)
             .with_conv_backward(self.conv_backward);
         self.rules
             .iter()
@@ -362,7 +391,7 @@ impl AmpConfig {
     /// [`AmpError::Contradiction`] for options that exclude each other, as Apex does: at O1
     /// `cast_model_type` other than f32, `keep_batchnorm_fp32` or `master_weights`; away from O1
     /// `patch_functions = true`; per-op rules where no table is in force; master weights without
-    /// half weights. [`AmpError::InvalidOption`] for a loss scale, floor or cap that is not finite
+    /// half weights; stochastic rounding where no half weight is without a master. [`AmpError::InvalidOption`] for a loss scale, floor or cap that is not finite
     /// and at least 2^-126 (NaN included), a floor above the cap, and `num_losses = 0`.
     pub fn build(self) -> Result<Amp, AmpError> {
         self.check_contradictions()?;
@@ -448,6 +477,17 @@ impl AmpConfig {
                 &true,
                 "cast_model_type = f32",
                 "f32 weights are their own masters; take O2, or set cast_model_type to half",
+            );
+        }
+        let has_bare_halves =
+            self.cast_model_type() == Some(ModelType::Half) && !self.master_weights();
+        if self.stochastic_rounding && !has_bare_halves {
+            return refuse(
+                "stochastic_rounding",
+                &true,
+                &level,
+                "only half weights without masters are rounded after a step; take O3, or O2 with \
+                 master_weights = false",
             );
         }
         if let Some((op, rule)) = self.rules.iter().next()

@@ -1,6 +1,7 @@
 use core::fmt;
 use core::str::FromStr;
 
+use burn::tensor::{bf16, f16};
 use burn_backend::{DType, FloatDType};
 use serde::{Deserialize, Serialize};
 
@@ -50,6 +51,29 @@ impl HalfDType {
             HalfDType::F16 => 65504.0,
             // (2 - 2^-7) * 2^127
             HalfDType::Bf16 => 338953138925153547590470800371487866880.0,
+        }
+    }
+
+    /// The lowest finite value, `-max`: what to mask scores with.
+    pub const fn lowest(self) -> f64 {
+        -self.max()
+    }
+
+    /// The value that a number has in this dtype: the nearest one, ties to even.
+    ///
+    /// # Example: what becomes of an epsilon
+    ///
+    /// ```
+    /// use burn_mixed_precision::HalfDType;
+    ///
+    /// assert_eq!(HalfDType::F16.round(1e-8), 0.0);
+    /// assert_eq!(HalfDType::F16.round(1e5), f64::INFINITY);
+    /// assert_eq!(HalfDType::Bf16.round(257.0), 256.0);
+    /// ```
+    pub fn round(self, value: f64) -> f64 {
+        match self {
+            HalfDType::F16 => f16::from_f64(value).to_f64(),
+            HalfDType::Bf16 => bf16::from_f64(value).to_f64(),
         }
     }
 }

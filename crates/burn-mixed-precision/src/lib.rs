@@ -61,7 +61,9 @@ mod loss_scale;
 mod model;
 mod ops;
 mod policy;
+mod preset;
 mod registry;
+mod scalar;
 pub mod scope;
 mod tensor;
 
@@ -77,5 +79,5 @@ pub use half::HalfDType;
 pub use level::OptLevel;
 pub use loss_scale::{LossScales, LossScaling};
 pub use model::RUNNING_STATISTICS;
-pub use policy::{CastRule, Op, Policy};
+pub use policy::{CastRule, Op, Policy, ScalarRole};
 pub use tensor::MixedTensor;

@@ -133,7 +133,11 @@ pub(crate) fn loss_scale<D: DeviceOps>(device: &D) -> Option<f32> {
     }
     let read = |amp: &Amp| {
         let scales = amp.loss_scales();
-        scales.is_attached().then(|| scales.get(region.loss_id))
+        if scales.is_attached() {
+            return Some(scales.get(region.loss_id));
+        }
+        amp.warn_if_unscaled();
+        None
     };
     match &region.amp {
         Some(amp) => read(amp),

@@ -2,14 +2,17 @@ use burn_backend::ops::ActivationOps;
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, Scalar};
 
-use crate::cast::{binary, unary};
+use crate::cast::{binary, unary, with_scalars};
 use crate::{MixedPrecision, Op};
 
 impl<B: Backend> ActivationOps<Self> for MixedPrecision<B> {
     fn leaky_relu(tensor: FloatTensor<Self>, negative_slope: Scalar) -> FloatTensor<Self> {
-        unary(Op::LeakyRelu, tensor, |tensor| {
-            B::leaky_relu(tensor, negative_slope)
-        })
+        with_scalars(
+            Op::LeakyRelu,
+            tensor,
+            [negative_slope],
+            |tensor, [slope]| B::leaky_relu(tensor, slope),
+        )
     }
 
     fn relu(tensor: FloatTensor<Self>) -> FloatTensor<Self> {
@@ -41,9 +44,12 @@ impl<B: Backend> ActivationOps<Self> for MixedPrecision<B> {
     }
 
     fn hard_sigmoid(tensor: FloatTensor<Self>, alpha: Scalar, beta: Scalar) -> FloatTensor<Self> {
-        unary(Op::HardSigmoid, tensor, |tensor| {
-            B::hard_sigmoid(tensor, alpha, beta)
-        })
+        with_scalars(
+            Op::HardSigmoid,
+            tensor,
+            [alpha, beta],
+            |tensor, [alpha, beta]| B::hard_sigmoid(tensor, alpha, beta),
+        )
     }
 
     fn log_sigmoid(tensor: FloatTensor<Self>) -> FloatTensor<Self> {

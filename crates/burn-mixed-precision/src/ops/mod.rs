@@ -16,7 +16,9 @@ macro_rules! forward {
 pub(crate) use forward;
 
 mod activation;
+mod attention;
 mod bool_tensor;
+mod created;
 mod host_read;
 mod int_tensor;
 mod module;

@@ -7,8 +7,10 @@ use burn_backend::ops::{
 use burn_backend::tensor::{BoolTensor, FloatTensor, IntTensor};
 use burn_backend::{Shape, TensorMetadata};
 
+use super::attention;
 use crate::cast::{Plan, affine, binary, unary};
-use crate::{MixedPrecision, Op, Policy, scope};
+use crate::tensor::MixedTensor;
+use crate::{HalfDType, MixedPrecision, Op, Policy, scope};
 
 /// `linear` over all rows at once, so that the weight's gradient is one product: see
 /// [`Policy::flattens_linear`].
@@ -767,14 +769,19 @@ impl<B: Backend> ModuleOps<Self> for MixedPrecision<B> {
             Op::Attention,
             &[Some(&query), Some(&key), Some(&value), attn_bias.as_ref()],
         );
-        plan.finish(B::attention(
-            plan.cast(query),
-            plan.cast(key),
-            plan.cast(value),
-            mask,
-            attn_bias.map(|bias| plan.cast(bias)),
-            options,
-        ))
+        let half = HalfDType::of(plan.inside(query.dtype()));
+        let refined = attn_bias.is_some();
+        let (query, key, value) = (plan.cast(query), plan.cast(key), plan.cast(value));
+        plan.finish(match half {
+            Some(half) if attention::is_composed::<B>(&query, refined, &options) => {
+                let bias = attn_bias.map(MixedTensor::into_inner);
+                attention::composed::<B>(half, query, key, value, mask, bias, options)
+            }
+            _ => {
+                let bias = attn_bias.map(|bias| plan.cast(bias));
+                B::attention(query, key, value, mask, bias, options)
+            }
+        })
     }
 
     fn layer_norm(
@@ -783,9 +790,14 @@ impl<B: Backend> ModuleOps<Self> for MixedPrecision<B> {
         beta: Option<FloatTensor<Self>>,
         epsilon: f64,
     ) -> FloatTensor<Self> {
-        affine(Op::LayerNorm, tensor, gamma, beta, |tensor, gamma, beta| {
-            B::layer_norm(tensor, gamma, beta, epsilon)
-        })
+        let inputs = [Some(&tensor), Some(&gamma), beta.as_ref()];
+        let (plan, _) = Plan::beside(Op::LayerNorm, &inputs, [epsilon.into()]);
+        plan.finish(B::layer_norm(
+            plan.cast(tensor),
+            plan.cast(gamma),
+            beta.map(|beta| plan.cast(beta)),
+            epsilon,
+        ))
     }
 
     fn ctc_loss(

@@ -7,8 +7,11 @@ use burn_backend::{
     TensorData,
 };
 
+use super::created::created;
 use super::host_read::{reads_full, widen};
-use crate::cast::{Plan, VectorRounding, arithmetic, binary, compare, read, unary};
+use crate::cast::{
+    Plan, VectorRounding, arithmetic, binary, compare, compare_scalar, read, unary, with_scalars,
+};
 use crate::tensor::MixedTensor;
 use crate::{MixedPrecision, Op, counter};
 
@@ -40,6 +43,7 @@ impl<B: Backend> FloatTensorOps<Self> for MixedPrecision<B> {
         device: &Device<Self>,
         dtype: FloatDType,
     ) -> FloatTensor<Self> {
+        let fill_value = created(fill_value, device, dtype);
         MixedTensor::new(B::float_full(shape, fill_value, device, dtype))
     }
 
@@ -79,23 +83,25 @@ impl<B: Backend> FloatTensorOps<Self> for MixedPrecision<B> {
     }
 
     fn float_add_scalar(lhs: FloatTensor<Self>, rhs: Scalar) -> FloatTensor<Self> {
-        unary(Op::FloatAddScalar, lhs, |lhs| B::float_add_scalar(lhs, rhs))
+        with_scalars(Op::FloatAddScalar, lhs, [rhs], |lhs, [rhs]| {
+            B::float_add_scalar(lhs, rhs)
+        })
     }
 
     fn float_clamp_min(tensor: FloatTensor<Self>, min: Scalar) -> FloatTensor<Self> {
-        unary(Op::FloatClampMin, tensor, |tensor| {
+        with_scalars(Op::FloatClampMin, tensor, [min], |tensor, [min]| {
             B::float_clamp_min(tensor, min)
         })
     }
 
     fn float_clamp_max(tensor: FloatTensor<Self>, max: Scalar) -> FloatTensor<Self> {
-        unary(Op::FloatClampMax, tensor, |tensor| {
+        with_scalars(Op::FloatClampMax, tensor, [max], |tensor, [max]| {
             B::float_clamp_max(tensor, max)
         })
     }
 
     fn float_clamp(tensor: FloatTensor<Self>, min: Scalar, max: Scalar) -> FloatTensor<Self> {
-        unary(Op::FloatClamp, tensor, |tensor| {
+        with_scalars(Op::FloatClamp, tensor, [min, max], |tensor, [min, max]| {
             B::float_clamp(tensor, min, max)
         })
     }
@@ -105,7 +111,9 @@ impl<B: Backend> FloatTensorOps<Self> for MixedPrecision<B> {
     }
 
     fn float_sub_scalar(lhs: FloatTensor<Self>, rhs: Scalar) -> FloatTensor<Self> {
-        unary(Op::FloatSubScalar, lhs, |lhs| B::float_sub_scalar(lhs, rhs))
+        with_scalars(Op::FloatSubScalar, lhs, [rhs], |lhs, [rhs]| {
+            B::float_sub_scalar(lhs, rhs)
+        })
     }
 
     fn float_mul(lhs: FloatTensor<Self>, rhs: FloatTensor<Self>) -> FloatTensor<Self> {
@@ -119,7 +127,9 @@ impl<B: Backend> FloatTensorOps<Self> for MixedPrecision<B> {
     }
 
     fn float_mul_scalar(lhs: FloatTensor<Self>, rhs: Scalar) -> FloatTensor<Self> {
-        unary(Op::FloatMulScalar, lhs, |lhs| B::float_mul_scalar(lhs, rhs))
+        with_scalars(Op::FloatMulScalar, lhs, [rhs], |lhs, [rhs]| {
+            B::float_mul_scalar(lhs, rhs)
+        })
     }
 
     fn float_div(lhs: FloatTensor<Self>, rhs: FloatTensor<Self>) -> FloatTensor<Self> {
@@ -133,7 +143,9 @@ impl<B: Backend> FloatTensorOps<Self> for MixedPrecision<B> {
     }
 
     fn float_div_scalar(lhs: FloatTensor<Self>, rhs: Scalar) -> FloatTensor<Self> {
-        unary(Op::FloatDivScalar, lhs, |lhs| B::float_div_scalar(lhs, rhs))
+        with_scalars(Op::FloatDivScalar, lhs, [rhs], |lhs, [rhs]| {
+            B::float_div_scalar(lhs, rhs)
+        })
     }
 
     fn float_remainder(lhs: FloatTensor<Self>, rhs: FloatTensor<Self>) -> FloatTensor<Self> {
@@ -141,7 +153,7 @@ impl<B: Backend> FloatTensorOps<Self> for MixedPrecision<B> {
     }
 
     fn float_remainder_scalar(lhs: FloatTensor<Self>, rhs: Scalar) -> FloatTensor<Self> {
-        unary(Op::FloatRemainderScalar, lhs, |lhs| {
+        with_scalars(Op::FloatRemainderScalar, lhs, [rhs], |lhs, [rhs]| {
             B::float_remainder_scalar(lhs, rhs)
         })
     }
@@ -270,7 +282,7 @@ impl<B: Backend> FloatTensorOps<Self> for MixedPrecision<B> {
         mask: BoolTensor<Self>,
         value: Scalar,
     ) -> FloatTensor<Self> {
-        unary(Op::FloatMaskFill, tensor, |tensor| {
+        with_scalars(Op::FloatMaskFill, tensor, [value], |tensor, [value]| {
             B::float_mask_fill(tensor, mask, value)
         })
     }
@@ -300,7 +312,7 @@ impl<B: Backend> FloatTensorOps<Self> for MixedPrecision<B> {
         rhs: Scalar,
         out_dtype: BoolDType,
     ) -> BoolTensor<Self> {
-        read(Op::FloatEqualElem, lhs, |lhs| {
+        compare_scalar(Op::FloatEqualElem, lhs, rhs, |lhs, rhs| {
             B::float_equal_elem(lhs, rhs, out_dtype)
         })
     }
@@ -310,7 +322,7 @@ impl<B: Backend> FloatTensorOps<Self> for MixedPrecision<B> {
         rhs: Scalar,
         out_dtype: BoolDType,
     ) -> BoolTensor<Self> {
-        read(Op::FloatNotEqualElem, lhs, |lhs| {
+        compare_scalar(Op::FloatNotEqualElem, lhs, rhs, |lhs, rhs| {
             B::float_not_equal_elem(lhs, rhs, out_dtype)
         })
     }
@@ -330,7 +342,7 @@ impl<B: Backend> FloatTensorOps<Self> for MixedPrecision<B> {
         rhs: Scalar,
         out_dtype: BoolDType,
     ) -> BoolTensor<Self> {
-        read(Op::FloatGreaterElem, lhs, |lhs| {
+        compare_scalar(Op::FloatGreaterElem, lhs, rhs, |lhs, rhs| {
             B::float_greater_elem(lhs, rhs, out_dtype)
         })
     }
@@ -350,7 +362,7 @@ impl<B: Backend> FloatTensorOps<Self> for MixedPrecision<B> {
         rhs: Scalar,
         out_dtype: BoolDType,
     ) -> BoolTensor<Self> {
-        read(Op::FloatGreaterEqualElem, lhs, |lhs| {
+        compare_scalar(Op::FloatGreaterEqualElem, lhs, rhs, |lhs, rhs| {
             B::float_greater_equal_elem(lhs, rhs, out_dtype)
         })
     }
@@ -370,7 +382,7 @@ impl<B: Backend> FloatTensorOps<Self> for MixedPrecision<B> {
         rhs: Scalar,
         out_dtype: BoolDType,
     ) -> BoolTensor<Self> {
-        read(Op::FloatLowerElem, lhs, |lhs| {
+        compare_scalar(Op::FloatLowerElem, lhs, rhs, |lhs, rhs| {
             B::float_lower_elem(lhs, rhs, out_dtype)
         })
     }
@@ -390,7 +402,7 @@ impl<B: Backend> FloatTensorOps<Self> for MixedPrecision<B> {
         rhs: Scalar,
         out_dtype: BoolDType,
     ) -> BoolTensor<Self> {
-        read(Op::FloatLowerEqualElem, lhs, |lhs| {
+        compare_scalar(Op::FloatLowerEqualElem, lhs, rhs, |lhs, rhs| {
             B::float_lower_equal_elem(lhs, rhs, out_dtype)
         })
     }
@@ -501,27 +513,30 @@ impl<B: Backend> FloatTensorOps<Self> for MixedPrecision<B> {
     }
 
     fn float_powi_scalar(lhs: FloatTensor<Self>, rhs: Scalar) -> FloatTensor<Self> {
-        unary(Op::FloatPowiScalar, lhs, |lhs| {
+        with_scalars(Op::FloatPowiScalar, lhs, [rhs], |lhs, [rhs]| {
             B::float_powi_scalar(lhs, rhs)
         })
     }
 
     fn float_powi_scalar_impl(lhs: FloatTensor<Self>, rhs: Scalar) -> FloatTensor<Self> {
-        unary(Op::FloatPowiScalarImpl, lhs, |lhs| {
+        with_scalars(Op::FloatPowiScalarImpl, lhs, [rhs], |lhs, [rhs]| {
             B::float_powi_scalar_impl(lhs, rhs)
         })
     }
 
     fn float_powf_scalar(tensor: FloatTensor<Self>, value: Scalar) -> FloatTensor<Self> {
-        unary(Op::FloatPowfScalar, tensor, |tensor| {
+        with_scalars(Op::FloatPowfScalar, tensor, [value], |tensor, [value]| {
             B::float_powf_scalar(tensor, value)
         })
     }
 
     fn float_powf_scalar_impl(tensor: FloatTensor<Self>, value: Scalar) -> FloatTensor<Self> {
-        unary(Op::FloatPowfScalarImpl, tensor, |tensor| {
-            B::float_powf_scalar_impl(tensor, value)
-        })
+        with_scalars(
+            Op::FloatPowfScalarImpl,
+            tensor,
+            [value],
+            |tensor, [value]| B::float_powf_scalar_impl(tensor, value),
+        )
     }
 
     fn float_sqrt(tensor: FloatTensor<Self>) -> FloatTensor<Self> {

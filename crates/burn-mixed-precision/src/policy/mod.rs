@@ -3,10 +3,12 @@
 mod op;
 mod promote;
 mod rule;
+mod scalar_role;
 
 pub use op::Op;
-pub(crate) use promote::{Meeting, meet, widest};
+pub(crate) use promote::{Meeting, is_like_a_mask, meet, widest};
 pub use rule::CastRule;
+pub use scalar_role::ScalarRole;
 
 use crate::{ConvBackward, HalfDType, OptLevel};
 
@@ -33,6 +35,7 @@ pub struct Policy {
     channel_vectors: bool,
     full_host_reads: bool,
     flat_linear: bool,
+    scalar_guard: bool,
     conv_backward: ConvBackward,
 }
 
@@ -50,6 +53,7 @@ impl Policy {
             channel_vectors: true,
             full_host_reads: matches!(level, OptLevel::O1 | OptLevel::O2),
             flat_linear: level != OptLevel::O0,
+            scalar_guard: level != OptLevel::O0,
             conv_backward: match level {
                 OptLevel::O0 => ConvBackward::Kernel,
                 _ => ConvBackward::Fastest,
@@ -74,6 +78,7 @@ impl Policy {
             channel_vectors: false,
             full_host_reads: true,
             flat_linear: true,
+            scalar_guard: true,
             conv_backward: ConvBackward::Fastest,
         }
     }
@@ -103,6 +108,13 @@ impl Policy {
     #[must_use]
     pub fn with_flat_linear(mut self, flat: bool) -> Self {
         self.flat_linear = flat;
+        self
+    }
+
+    /// Switches whether numbers that half cannot hold are [guarded](Policy::guards_scalars).
+    #[must_use]
+    pub fn with_scalar_guard(mut self, guard: bool) -> Self {
+        self.scalar_guard = guard;
         self
     }
 
@@ -140,6 +152,9 @@ impl Policy {
     /// add and sub compute in f32 and round once (they keep nothing for backward). mul and div
     /// round the vector to half first, since they save both operands for backward.
     ///
+    /// In add and sub a vector along the last dimension of rank four or more is none: that is where
+    /// the padding mask of a single sequence stands, `[1, 1, 1, T]`, whose -1e9 would become -inf.
+    ///
     /// One layout cannot be told from a channel vector: a statistic per position of a single
     /// sequence, `[1, T, 1]`. Switch the exception off where that matters.
     pub fn keeps_channel_vectors(&self) -> bool {
@@ -159,6 +174,15 @@ impl Policy {
     /// It is faster on a GPU and needs no memory for N products.
     pub fn flattens_linear(&self) -> bool {
         self.flat_linear
+    }
+
+    /// Whether a number beside a half tensor that half would round to zero or to infinity is dealt
+    /// with as its [`ScalarRole`] says (on, except in [`Policy::off`]).
+    ///
+    /// Guards the epsilon of `(x + 1e-8).log()`, the -1e9 of a mask, the scale of `loss * 65536`.
+    /// With the guard off the backend rounds the number to the tensor's dtype.
+    pub fn guards_scalars(&self) -> bool {
+        self.scalar_guard
     }
 
     /// How [`FastBackward`](crate::FastBackward) computes the weight gradients of convolutions

@@ -59,7 +59,6 @@ op_table! {
     ConvTranspose1d "conv_transpose1d" Lower Lower Lower;
     ConvTranspose2d "conv_transpose2d" Lower Lower Lower;
     ConvTranspose3d "conv_transpose3d" Lower Lower Lower;
-    DeformConv2d "deform_conv2d" Lower Lower Lower;
     Attention "attention" Lower Lower Lower;
     Prelu "prelu" Lower Lower Lower;
 
@@ -79,7 +78,6 @@ op_table! {
     ConvTranspose2dWeightBackward "conv_transpose2d_weight_backward" Lower Lower Lower;
     ConvTranspose3dXBackward "conv_transpose3d_x_backward" Lower Lower Lower;
     ConvTranspose3dWeightBackward "conv_transpose3d_weight_backward" Lower Lower Lower;
-    DeformConv2dBackward "deform_conv2d_backward" Lower Lower Lower;
 
     // Bias gradients are sums over the batch and every position: f32, as every other sum.
     LinearBiasBackward "linear_bias_backward" Full Full AsIs;
@@ -127,6 +125,11 @@ op_table! {
     LayerNorm "layer_norm" Full FullThenLower AsIs;
     Interpolate "interpolate" Full FullThenLower AsIs;
     InterpolateBackward "interpolate_backward" Full FullThenLower AsIs;
+
+    // Samples an image between its pixels: f16 has 16 positions from one pixel to the next beyond the
+    // 64th, and 2 beyond the 512th. As torchvision has it under torch.amp.
+    DeformConv2d "deform_conv2d" FullThenLower FullThenLower Lower;
+    DeformConv2dBackward "deform_conv2d_backward" FullThenLower FullThenLower Lower;
 
     // Where models end and losses begin. Full at O3 too: stands in for Apex's cast of the model's
     // output to f32, which O3 keeps as well.

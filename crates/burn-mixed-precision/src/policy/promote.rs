@@ -52,6 +52,13 @@ pub(crate) fn is_channel_vector(vector: &Shape, tensor: &Shape) -> bool {
     one_channel_dim && vector.num_elements() < tensor.num_elements()
 }
 
+/// Whether a vector stands where attention scores have their additive masks: along the last
+/// dimension of rank four or more, where Burn's norms have no channels.
+pub(crate) fn is_like_a_mask(vector: &Shape) -> bool {
+    let last = vector.num_dims().saturating_sub(1);
+    last >= 3 && (0..last).all(|dim| vector[dim] == 1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -153,5 +160,14 @@ mod tests {
             "as large as the tensor: nothing is broadcast"
         );
         assert!(!of(&[1, 1], &[4, 8]), "a single number promotes as usual");
+    }
+
+    #[test]
+    fn masks_stand_along_the_last_dimension_of_scores_and_channels_do_not() {
+        let like = |shape: &[usize]| is_like_a_mask(&Shape::from(shape.to_vec()));
+        assert!(like(&[1, 1, 1, 8]) && like(&[1, 1, 1, 1, 8]));
+        assert!(!like(&[1, 8, 1, 1]), "channels of an image");
+        assert!(!like(&[1, 1, 8]), "the bias of a sequence");
+        assert!(!like(&[1, 8]) && !like(&[8]));
     }
 }

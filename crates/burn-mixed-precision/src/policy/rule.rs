@@ -39,7 +39,8 @@ pub enum CastRule {
     Promote,
     /// The operation runs in the dtype of its input.
     ///
-    /// Mixed inputs, which no Burn backend accepts, still meet in the widest dtype.
+    /// Mixed inputs, which no Burn backend accepts, still meet in the widest dtype, and a number beside
+    /// a half input that half cannot hold is dealt with as its [`ScalarRole`](crate::ScalarRole) says.
     AsIs,
 }
 

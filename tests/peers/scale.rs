@@ -1,6 +1,6 @@
-//! What the peers' own test suites assert about their scalers.
+//! The arithmetic of loss scales: what the peers' suites assert about their scalers.
 
-use burn_grad_scaler::{LossScale, LossScaleConfig, ScaleEvent};
+use burn_amp::{LossScale, LossScaleConfig, ScaleEvent};
 
 fn run(scale: &mut LossScale, found_inf: bool, steps: u32) {
     for _ in 0..steps {
@@ -10,7 +10,7 @@ fn run(scale: &mut LossScale, found_inf: bool, steps: u32) {
 
 /// apex tests/L0/run_amp/test_update_scale_hysteresis.py, over its whole grid.
 #[test]
-fn apex_hysteresis_grid() {
+fn a32_hysteresis_over_the_whole_grid() {
     for init in [1f32, 1024., 65536.] {
         for growth in [1f64, 2., 4.] {
             for backoff in [0.5, 0.25] {
@@ -67,7 +67,7 @@ fn apex_hysteresis_case(config: LossScaleConfig) {
 
 /// torch: growth 2, backoff 0.25, interval 2, start 4; a clean, a clean and an overflowing step.
 #[test]
-fn torch_update_rule() {
+fn g04_the_update_rule() {
     let config = LossScaleConfig::torch()
         .with_init(4.0)
         .with_backoff_factor(0.25)
@@ -82,7 +82,7 @@ fn torch_update_rule() {
 
 /// torch: a scale of 1e38 with growth 16 stays finite.
 #[test]
-fn torch_scale_does_not_overflow() {
+fn g16_the_scale_never_overflows() {
     let config = LossScaleConfig::torch()
         .with_init(1e38)
         .with_growth_factor(16.0)
@@ -95,7 +95,7 @@ fn torch_scale_does_not_overflow() {
 
 /// torch's `update(new_scale)` sets the scale and keeps the tracker.
 #[test]
-fn torch_update_with_a_new_scale() {
+fn g23_an_update_may_bring_a_new_scale() {
     let mut scale = LossScaleConfig::torch()
         .with_growth_interval(2)
         .init()
@@ -109,7 +109,7 @@ fn torch_update_with_a_new_scale() {
 
 /// jmp test_no_op_loss_scale, test_static_loss_scale: scaling and unscaling return the input.
 #[test]
-fn jmp_scaling_and_unscaling_return_the_input() {
+fn b01_scaling_and_unscaling_return_the_input() {
     let configs = [1f32, 2., 3., 4.].map(LossScaleConfig::fixed);
     let dynamic = [2f32, 3., 4.].map(|init| LossScaleConfig::jmp().with_init(init));
     for config in configs.into_iter().chain(dynamic) {
@@ -122,7 +122,7 @@ fn jmp_scaling_and_unscaling_return_the_input() {
 
 /// jmp test_dynamic_loss_scale_adjust_increases_on_finite.
 #[test]
-fn jmp_grows_after_period_clean_steps() {
+fn b02_jmp_grows_after_period_clean_steps() {
     for (period, factor) in [(20, 2), (30, 3)] {
         let mut scale = jmp(period, factor).init().unwrap();
         for i in 1..period {
@@ -136,7 +136,7 @@ fn jmp_grows_after_period_clean_steps() {
 
 /// jmp test_dynamic_loss_scale_adjust_reduce_on_non_finite and ..._explicit_min_loss_scale.
 #[test]
-fn jmp_divides_down_to_its_floor() {
+fn b02_jmp_divides_down_to_its_floor() {
     for (period, factor, floor) in [
         (20, 2, 1.0),
         (30, 3, 1.0),
@@ -167,7 +167,7 @@ fn jmp(period: u32, factor: u32) -> LossScaleConfig {
 
 /// DeepSpeed tests/unit/runtime/half_precision/test_dynamic_loss_scale.py, test_no_overflow.
 #[test]
-fn deepspeed_no_overflow_doubles_every_window() {
+fn b07_without_overflow_the_scale_doubles_every_window() {
     let mut scale = deepspeed_fused(8).init().unwrap();
     let mut expected = 256.0;
     for step in 1..=10 {
@@ -181,7 +181,7 @@ fn deepspeed_no_overflow_doubles_every_window() {
 
 /// The same file, test_all_overflow, with the fused and the unfused floor.
 #[test]
-fn deepspeed_all_overflow_halves_down_to_the_floor_and_stays() {
+fn b08_overflows_halve_down_to_the_floor_and_the_fused_rule_stays() {
     for floor in [1.0, 2.0] {
         let mut scale = deepspeed_fused(4).with_floor(floor).init().unwrap();
         let mut expected = 16f32;
@@ -196,7 +196,7 @@ fn deepspeed_all_overflow_halves_down_to_the_floor_and_stays() {
 
 /// DeepSpeed's ZeRO scaler raises where the fused one stays.
 #[test]
-fn deepspeed_zero_raises_at_the_floor() {
+fn b08_the_zero_rule_raises_at_the_floor() {
     let config = LossScaleConfig::deepspeed()
         .with_init(16.0)
         .with_hysteresis(1);
@@ -209,7 +209,7 @@ fn deepspeed_zero_raises_at_the_floor() {
 
 /// The same file, test_some_overflow.
 #[test]
-fn deepspeed_some_overflow_recovers_after_window_plus_one_clean_steps() {
+fn b09_the_scale_recovers_after_window_plus_one_clean_steps() {
     let mut scale = deepspeed_fused(8).init().unwrap();
     run(&mut scale, true, 2);
     assert_eq!(scale.scale(), 64.0);
@@ -223,7 +223,7 @@ fn deepspeed_some_overflow_recovers_after_window_plus_one_clean_steps() {
 
 /// The same file, TestZeroStage0Hysteresis (051b9c8).
 #[test]
-fn deepspeed_fused_with_hysteresis() {
+fn b08_hysteresis_delays_the_fused_rule() {
     let mut scale = deepspeed_fused(8).with_hysteresis(3).init().unwrap();
     let scales = [true; 4].map(|found_inf| scale.update(found_inf).after);
     assert_eq!(scales, [256.0, 256.0, 128.0, 64.0]);
