@@ -92,10 +92,12 @@ impl Report<'_> {
             .filter(|run| run.steps.iter().any(|step| !step.loss.is_finite()))
             .map(Run::name)
             .collect();
+        let point = match plots::window(self.runs) {
+            1 => "one step".to_string(),
+            steps => format!("the mean of {steps} steps"),
+        };
         let mut text = format!(
-            "Each point is the mean of {} steps. Where lines lie over each other, half precision \
-             learned what f32 did.",
-            plots::window(self.runs)
+            "Each point is {point}. Where lines lie over each other, half precision learned what f32 did."
         );
         if !diverged.is_empty() {
             let _ = write!(text, " Not finite to the end: {}.", diverged.join(", "));
