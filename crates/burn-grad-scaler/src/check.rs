@@ -83,7 +83,7 @@ impl<B: AutodiffBackend> GradCheck<B> {
         let sums: Vec<Vec<Tensor<B::InnerBackend, 1>>> = self
             .losses
             .iter()
-            .map(|(_, entries)| sums_of_squares::<B>(entries))
+            .map(|(_, entries)| sums_of_squares::<B>(entries.iter().map(|e| e.grad.clone())))
             .collect();
         let counts: Vec<usize> = sums.iter().map(|s| s.iter().map(elements).sum()).collect();
         let mut numbers = read_together::<B>(sums.into_iter().flatten()).into_iter();
@@ -129,23 +129,25 @@ const ELEMENTS_PER_SUM: usize = 256;
 ///
 /// Gradients are laid behind one another first. A step with many parameters is short of time to
 /// launch kernels, not to copy memory: this is one copy per parameter, and one reduction for all.
-fn sums_of_squares<B: AutodiffBackend>(entries: &[Entry<B>]) -> Vec<Tensor<B::InnerBackend, 1>> {
+fn sums_of_squares<B: AutodiffBackend>(
+    grads: impl Iterator<Item = Tensor<B::InnerBackend, 1>>,
+) -> Vec<Tensor<B::InnerBackend, 1>> {
     let mut parts: Vec<Vec<Tensor<B::InnerBackend, 1>>> = Vec::new();
     let mut filled = 0;
-    for grad in entries.iter().map(|entry| &entry.grad) {
+    for grad in grads {
         let fits = |part: &Vec<Tensor<_, 1>>| {
-            filled + elements(grad) <= ELEMENTS_TOGETHER
+            filled + elements(&grad) <= ELEMENTS_TOGETHER
                 && part[0].dtype() == grad.dtype()
                 && part[0].device() == grad.device()
         };
         match parts.last_mut().filter(|part| fits(part)) {
             Some(part) => {
-                filled += elements(grad);
-                part.push(grad.clone());
+                filled += elements(&grad);
+                part.push(grad);
             }
             None => {
-                filled = elements(grad);
-                parts.push(vec![grad.clone()]);
+                filled = elements(&grad);
+                parts.push(vec![grad]);
             }
         }
     }
@@ -232,14 +234,10 @@ fn count_non_finite<B: AutodiffBackend>(entries: &[Entry<B>]) -> Vec<(u64, u64)>
 /// The sum of squares of finite elements whose squares leave f32: scaled by an exact power of two.
 fn sum_of_large_squares<B: AutodiffBackend>(entries: &[Entry<B>]) -> f64 {
     // f32 ends below 2^128, so the scaled elements stay below 2^28 and 2^71 of their squares fit.
-    let scaled: Vec<Entry<B>> = entries
+    let scaled = entries
         .iter()
-        .map(|entry| Entry {
-            path: entry.path.clone(),
-            grad: entry.grad.clone().mul_scalar(2f32.powi(-100)),
-        })
-        .collect();
-    let sums = sums_of_squares::<B>(&scaled).into_iter();
+        .map(|entry| entry.grad.clone().mul_scalar(2f32.powi(-100)));
+    let sums = sums_of_squares::<B>(scaled).into_iter();
     read_together::<B>(sums).into_iter().sum::<f64>() * 2f64.powi(200)
 }
 
