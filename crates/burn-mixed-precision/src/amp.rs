@@ -3,7 +3,7 @@ use std::sync::{Arc, Once};
 use burn::module::Module;
 use burn_backend::{Backend, DeviceOps, FloatDType};
 
-use crate::{AmpConfig, LossScales, LossScaling, Policy, model, registry, scope};
+use crate::{AmpConfig, LossScales, LossScaling, Policy, Trace, Tracer, model, registry, scope};
 
 /// Validated settings, ready for devices: what [`AmpConfig::init`] returns.
 ///
@@ -18,6 +18,7 @@ struct State {
     config: AmpConfig,
     policy: Policy,
     loss_scales: LossScales,
+    tracer: Tracer,
     unscaled: Once,
 }
 
@@ -28,6 +29,11 @@ impl Amp {
             state: Arc::new(State {
                 policy: config.policy(),
                 loss_scales: LossScales::new(config.num_losses),
+                tracer: Tracer::new(
+                    config.trace(),
+                    Trace::DEFAULT_CAPACITY,
+                    config.min_loss_scale().unwrap_or(1.0),
+                ),
                 unscaled: Once::new(),
                 config,
             }),
@@ -47,6 +53,11 @@ impl Amp {
     /// The factors that `backward` multiplies losses by, on every device with these settings.
     pub fn loss_scales(&self) -> &LossScales {
         &self.state.loss_scales
+    }
+
+    /// The overflow tracer of the devices with these settings.
+    pub fn tracer(&self) -> &Tracer {
+        &self.state.tracer
     }
 
     /// Says once that a backward pass runs without the loss scale that these settings ask for.

@@ -6,7 +6,7 @@ use burn_backend::tensor::{BoolTensor, FloatTensor, IntTensor, QuantizedTensor};
 use burn_backend::{FloatDType, TensorMetadata};
 
 use crate::tensor::MixedTensor;
-use crate::{HalfDType, MixedPrecision, cast, scope};
+use crate::{HalfDType, MixedPrecision, cast, observe, scope};
 
 /// The gradients of one backward pass, which remember the loss scale they were computed with.
 pub struct MixedGradients<B: AutodiffBackend> {
@@ -67,7 +67,8 @@ impl<B: AutodiffBackend> AutodiffBackend for MixedPrecision<B> {
 
     /// The loss is widened to f32 before it is scaled: 65536 itself is not finite in f16.
     fn backward(tensor: FloatTensor<Self>) -> Self::Gradients {
-        let scale = scope::loss_scale(&B::float_device(&tensor.inner));
+        let device = B::float_device(&tensor.inner);
+        let scale = scope::loss_scale(&device);
         let root = match scale {
             Some(scale) => {
                 let loss = match HalfDType::of(tensor.inner.dtype()) {
@@ -79,7 +80,7 @@ impl<B: AutodiffBackend> AutodiffBackend for MixedPrecision<B> {
             None => tensor.inner,
         };
         MixedGradients {
-            inner: B::backward(root),
+            inner: observe::backward(&device, scale, || B::backward(root)),
             scale,
         }
     }

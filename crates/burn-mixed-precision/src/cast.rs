@@ -5,7 +5,7 @@ use burn_backend::{Backend, DType, FloatDType, Scalar, TensorMetadata};
 
 use crate::policy::{Meeting, is_like_a_mask, meet, widest};
 use crate::tensor::MixedTensor;
-use crate::{CastRule, HalfDType, Op, Policy, ScalarRole, counter, scalar, scope};
+use crate::{CastRule, HalfDType, Op, Policy, ScalarRole, counter, observe, scalar, scope};
 
 /// Casts a tensor and counts it; an equal dtype is free.
 #[expect(clippy::disallowed_methods, reason = "this is where casts are made")]
@@ -17,9 +17,9 @@ pub(crate) fn to_dtype<B: Backend>(tensor: FloatTensor<B>, dtype: FloatDType) ->
     B::float_cast(tensor, dtype)
 }
 
-/// Casts inside backward, which is not counted; an equal dtype is free.
+/// Casts without counting: inside backward, and for somebody who looks on. An equal dtype is free.
 #[expect(clippy::disallowed_methods, reason = "this is where casts are made")]
-pub(crate) fn in_backward<B: Backend>(tensor: FloatTensor<B>, dtype: FloatDType) -> FloatTensor<B> {
+pub(crate) fn uncounted<B: Backend>(tensor: FloatTensor<B>, dtype: FloatDType) -> FloatTensor<B> {
     match tensor.dtype() == DType::from(dtype) {
         true => tensor,
         false => B::float_cast(tensor, dtype),
@@ -35,6 +35,8 @@ pub(crate) struct Plan {
     output: Option<FloatDType>,
     /// Whether the output is a fresh f32 tensor that several lowered operations may read.
     cache_output: bool,
+    /// The number of the call, if somebody observes it.
+    call: Option<u64>,
 }
 
 impl Plan {
@@ -42,18 +44,52 @@ impl Plan {
         inputs: None,
         output: None,
         cache_output: false,
+        call: None,
     };
 
     /// Decides for a call of `op` with these float inputs, the first being the main one.
     pub(crate) fn new<B: Backend>(op: Op, inputs: &[Option<&MixedTensor<B>>]) -> Plan {
-        let inputs = || inputs.iter().copied().flatten();
-        let Some(first) = inputs().next() else {
+        let floats = || inputs.iter().copied().flatten();
+        let Some(first) = floats().next() else {
             return Plan::UNTOUCHED;
         };
-        scope::policy(
+        let plan = scope::policy(
             || B::float_device(&first.inner),
-            |policy| Plan::under(policy, |policy| policy.rule(op), inputs()),
-        )
+            |policy| Plan::under(policy, |policy| policy.rule(op), floats()),
+        );
+        plan.observed(op, inputs, &[])
+    }
+
+    /// The same plan, which shows what it is applied to if somebody observes.
+    fn observed<B: Backend>(
+        self,
+        op: Op,
+        inputs: &[Option<&MixedTensor<B>>],
+        numbers: &[Scalar],
+    ) -> Plan {
+        if !observe::is_on() {
+            return self;
+        }
+        let takes_infinity = numbers.iter().any(|n| n.elem::<f64>().is_infinite());
+        Plan {
+            call: observe::begin(Some(op), None, inputs, takes_infinity),
+            ..self
+        }
+    }
+
+    /// As [`observed`](Plan::observed), for a custom operation.
+    pub(crate) fn observed_custom<B: Backend>(
+        self,
+        rule: CastRule,
+        inputs: &[Option<&MixedTensor<B>>],
+    ) -> Plan {
+        if !observe::is_on() {
+            return self;
+        }
+        Plan {
+            call: observe::begin(None, Some(rule), inputs, false),
+            ..self
+        }
     }
 
     /// Decides under a policy, by a rule that may depend on it.
@@ -117,14 +153,14 @@ impl Plan {
         inputs: &[Option<&MixedTensor<B>>],
         scalars: [Scalar; N],
     ) -> (Plan, [Scalar; N]) {
-        let inputs = || inputs.iter().copied().flatten();
-        let Some(first) = inputs().next() else {
+        let floats = || inputs.iter().copied().flatten();
+        let Some(first) = floats().next() else {
             return (Plan::UNTOUCHED, scalars);
         };
-        scope::policy(
+        let (plan, numbers) = scope::policy(
             || B::float_device(&first.inner),
             |policy| {
-                let plan = Plan::under(policy, |policy| policy.rule(op), inputs());
+                let plan = Plan::under(policy, |policy| policy.rule(op), floats());
                 let inside = plan.inside(first.inner.dtype());
                 match (policy, HalfDType::of(inside), op.scalar_role()) {
                     (Some(policy), Some(half), Some(role))
@@ -135,7 +171,8 @@ impl Plan {
                     _ => (plan, scalars),
                 }
             },
-        )
+        );
+        (plan.observed(op, inputs, &numbers), numbers)
     }
 
     /// The plan of a call in half with these numbers.
@@ -152,6 +189,7 @@ impl Plan {
                 inputs: Some(FloatDType::F32),
                 output: constant.then_some(half.float_dtype()),
                 cache_output: !constant,
+                call: None,
             };
             return (plan, scalars);
         }
@@ -163,6 +201,14 @@ impl Plan {
 
     /// An input as the operation takes it.
     pub(crate) fn cast<B: Backend>(&self, tensor: MixedTensor<B>) -> FloatTensor<B> {
+        match self.call {
+            Some(call) => observe::input(call, tensor, |tensor| self.bring(tensor)),
+            None => self.bring(tensor),
+        }
+    }
+
+    /// Brings an input to the dtype of the call.
+    fn bring<B: Backend>(&self, tensor: MixedTensor<B>) -> FloatTensor<B> {
         match self.inputs {
             Some(FloatDType::F16) if tensor.inner.dtype() != DType::F16 => {
                 tensor.lowered(HalfDType::F16)
@@ -177,11 +223,20 @@ impl Plan {
 
     /// The output as the caller gets it.
     pub(crate) fn finish<B: Backend>(&self, output: FloatTensor<B>) -> MixedTensor<B> {
-        match self.output {
-            Some(dtype) => MixedTensor::new(to_dtype::<B>(output, dtype)),
-            None if self.cache_output => MixedTensor::with_slot(output),
-            None => MixedTensor::new(output),
-        }
+        let inside = output.dtype();
+        let output = match self.output {
+            Some(dtype) => to_dtype::<B>(output, dtype),
+            None => output,
+        };
+        let (output, origin) = match self.call {
+            Some(call) => observe::output::<B>(call, inside, output),
+            None => (output, None),
+        };
+        let tensor = match self.output.is_none() && self.cache_output {
+            true => MixedTensor::with_slot(output),
+            false => MixedTensor::new(output),
+        };
+        tensor.coming_from(origin)
     }
 }
 
@@ -300,7 +355,7 @@ pub(crate) fn arithmetic<B: Backend>(
         (Some(Meeting::ChannelVector(half)), VectorRounding::Output) => Plan {
             inputs: Some(FloatDType::F32),
             output: Some(half),
-            cache_output: false,
+            ..Plan::UNTOUCHED
         },
         (Some(Meeting::ChannelVector(half) | Meeting::Same(half)), _) => Plan {
             inputs: Some(half),
@@ -308,5 +363,6 @@ pub(crate) fn arithmetic<B: Backend>(
         },
         (None, _) => return binary(op, lhs, rhs, run),
     };
+    let plan = plan.observed(op, &[Some(&lhs), Some(&rhs)], &[]);
     plan.finish(run(plan.cast(lhs), plan.cast(rhs)))
 }

@@ -6,7 +6,9 @@ use burn_backend::Backend;
 use serde::{Deserialize, Serialize};
 
 use crate::loss_scale::{SCALES, is_scale};
-use crate::{Amp, AmpError, CastRule, ConvBackward, HalfDType, LossScaling, Op, OptLevel, Policy};
+use crate::{
+    Amp, AmpError, CastRule, ConvBackward, HalfDType, LossScaling, Op, OptLevel, Policy, TraceMode,
+};
 
 /// Burn's norm layers: the modules that stay in f32 when the rest of a model becomes half.
 ///
@@ -117,6 +119,7 @@ pub struct AmpConfig {
     pub(crate) stochastic_rounding: bool,
     pub(crate) conv_backward: ConvBackward,
     pub(crate) keep_f32_modules: Vec<String>,
+    pub(crate) trace: TraceMode,
 }
 
 impl Default for AmpConfig {
@@ -149,6 +152,7 @@ impl AmpConfig {
             stochastic_rounding: false,
             conv_backward: ConvBackward::Fastest,
             keep_f32_modules: NORM_LAYERS.map(str::to_string).to_vec(),
+            trace: TraceMode::Off,
         }
     }
 
@@ -297,9 +301,21 @@ impl AmpConfig {
         self
     }
 
+    /// Sets when the [overflow tracer](crate::Tracer) records (never by itself unless set).
+    #[must_use]
+    pub fn with_trace(mut self, trace: TraceMode) -> Self {
+        self.trace = trace;
+        self
+    }
+
     /// The opt level.
     pub fn opt_level(&self) -> OptLevel {
         self.opt_level
+    }
+
+    /// When the overflow tracer records.
+    pub fn trace(&self) -> TraceMode {
+        self.trace
     }
 
     /// The half dtype.

@@ -45,5 +45,6 @@ pub fn run<B: Backend, const N: usize>(
             |policy| Plan::under(policy, |_| rule, inputs.iter()),
         ),
     };
+    let plan = plan.observed_custom(rule, &inputs.each_ref().map(Some));
     plan.finish(operation(inputs.map(|input| plan.cast(input))))
 }

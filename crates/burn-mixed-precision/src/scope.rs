@@ -19,6 +19,7 @@ struct Region {
     amp: Option<Amp>,
     loss_id: usize,
     without_loss_scale: bool,
+    module: Option<Arc<str>>,
 }
 
 thread_local! {
@@ -103,6 +104,45 @@ pub fn with_loss_id<R>(loss_id: usize, block: impl FnOnce() -> R) -> R {
 /// For a loss that was scaled by hand, and for gradients that are needed in the dtypes of backward.
 pub fn without_loss_scale<R>(block: impl FnOnce() -> R) -> R {
     run(|region| region.without_loss_scale = true, block)
+}
+
+/// Runs a block under the name of a module, for whoever [observes](crate::observe) it.
+///
+/// Names nest with dots. A call that takes a parameter of a
+/// [named model](crate::observe::name_parameters) keeps that parameter's module.
+///
+/// # Example
+///
+/// ```
+/// use burn_mixed_precision::scope;
+///
+/// let scores = scope::module("encoder", || scope::module("scores", || 1 + 1));
+/// assert_eq!(scores, 2);
+/// ```
+pub fn module<R>(name: &str, block: impl FnOnce() -> R) -> R {
+    run(
+        |region| {
+            region.module = Some(match &region.module {
+                Some(outer) => format!("{outer}.{name}").into(),
+                None => name.into(),
+            });
+        },
+        block,
+    )
+}
+
+/// The name of the block that this thread is in.
+pub(crate) fn module_path() -> Option<Arc<str>> {
+    REGION.with_borrow(|region| region.module.clone())
+}
+
+/// Calls `read` with the settings that hold on this thread for tensors of the device.
+pub(crate) fn amp<D: DeviceOps, R>(device: &D, read: impl FnOnce(Option<&Amp>) -> R) -> R {
+    let region = REGION.with_borrow(Rc::clone);
+    match &region.amp {
+        Some(amp) => read(Some(amp)),
+        None => registry::with(device, read),
+    }
 }
 
 /// Calls `read` with the policy that holds on this thread for tensors of the device.

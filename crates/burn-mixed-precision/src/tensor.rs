@@ -1,8 +1,10 @@
+use core::any::Any;
 use std::sync::{Arc, Mutex};
 
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, DType, Shape, TensorMetadata};
 
+use crate::observe::{self, Origin};
 use crate::{HalfDType, cast, counter};
 
 /// The float tensor of [`MixedPrecision`](crate::MixedPrecision): the inner backend's tensor, and
@@ -15,6 +17,8 @@ use crate::{HalfDType, cast, counter};
 pub struct MixedTensor<B: Backend> {
     pub(crate) inner: FloatTensor<B>,
     slot: Option<Arc<CastSlot<B>>>,
+    /// Where it comes from, while somebody [observes](crate::observe).
+    origin: Option<Arc<Origin>>,
 }
 
 /// The half copies of one tensor, one per half dtype.
@@ -41,7 +45,11 @@ impl<B: Backend> CastSlot<B> {
 impl<B: Backend> MixedTensor<B> {
     /// Wraps a tensor of the inner backend, without a slot: its casts are not cached.
     pub fn new(inner: FloatTensor<B>) -> Self {
-        MixedTensor { inner, slot: None }
+        MixedTensor {
+            inner,
+            slot: None,
+            origin: None,
+        }
     }
 
     /// Wraps a tensor whose half copy is worth keeping.
@@ -49,7 +57,31 @@ impl<B: Backend> MixedTensor<B> {
         MixedTensor {
             inner,
             slot: Some(Arc::default()),
+            origin: None,
         }
+    }
+
+    /// The same elements in another arrangement, by an operation that computes nothing.
+    pub(crate) fn moved(self, arrange: impl FnOnce(FloatTensor<B>) -> FloatTensor<B>) -> Self {
+        let origin = match observe::is_on() {
+            true => observe::origin(&self),
+            false => None,
+        };
+        MixedTensor::new(arrange(self.inner)).coming_from(origin)
+    }
+
+    /// Notes where it comes from.
+    pub(crate) fn coming_from(self, origin: Option<Arc<Origin>>) -> Self {
+        MixedTensor { origin, ..self }
+    }
+
+    pub(crate) fn origin(&self) -> Option<&Arc<Origin>> {
+        self.origin.as_ref()
+    }
+
+    /// The slot, by which clones of one tensor know each other.
+    pub(crate) fn slot(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        self.slot.clone().map(|slot| slot as _)
     }
 
     /// The tensor of the inner backend, in the dtype it has.
@@ -96,6 +128,7 @@ impl<B: Backend> MixedTensor<B> {
                 })
             }),
             inner: convert(self.inner),
+            origin: self.origin,
         }
     }
 }

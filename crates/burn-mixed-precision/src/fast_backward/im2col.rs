@@ -189,7 +189,7 @@ impl Im2col {
             .reduce(B::float_add)
             .unwrap_or_else(|| B::float_zeros(weight, &B::float_device(&x), dtype));
         let gradient = first_of::<B>(sum, 1, geometry.channels_in, 1);
-        cast::in_backward::<B>(gradient, dtype)
+        cast::uncounted::<B>(gradient, dtype)
     }
 
     /// What one image adds to the memory that is taken for the time of a product.
@@ -397,7 +397,7 @@ fn of_images<B: Backend>(tensor: FloatTensor<B>, images: Range<usize>) -> FloatT
 /// Half in f32, any other dtype as it is.
 fn wide<B: Backend>(tensor: FloatTensor<B>) -> FloatTensor<B> {
     match HalfDType::of(tensor.dtype()) {
-        Some(_) => cast::in_backward::<B>(tensor, FloatDType::F32),
+        Some(_) => cast::uncounted::<B>(tensor, FloatDType::F32),
         None => tensor,
     }
 }

@@ -7,8 +7,8 @@ use burn_backend::{
     TensorData,
 };
 
-use crate::FastBackward;
 use crate::ops::forward;
+use crate::{FastBackward, observe};
 
 impl<B: Backend> FloatTensorOps<Self> for FastBackward<B> {
     forward! {
@@ -39,7 +39,20 @@ impl<B: Backend> FloatTensorOps<Self> for FastBackward<B> {
         fn float_sub(lhs: FloatTensor<Self>, rhs: FloatTensor<Self>) -> FloatTensor<Self>;
         fn float_sub_scalar(lhs: FloatTensor<Self>, rhs: Scalar) -> FloatTensor<Self>;
         fn float_mul(lhs: FloatTensor<Self>, rhs: FloatTensor<Self>) -> FloatTensor<Self>;
-        fn float_mul_scalar(lhs: FloatTensor<Self>, rhs: Scalar) -> FloatTensor<Self>;
+    }
+
+    /// A mark multiplies nothing: see `observe::mark`.
+    fn float_mul_scalar(lhs: FloatTensor<Self>, rhs: Scalar) -> FloatTensor<Self> {
+        match observe::mark(rhs) {
+            Some(mark) => {
+                observe::marked::<B>(mark, &lhs);
+                lhs
+            }
+            None => B::float_mul_scalar(lhs, rhs),
+        }
+    }
+
+    forward! {
         fn float_div(lhs: FloatTensor<Self>, rhs: FloatTensor<Self>) -> FloatTensor<Self>;
         fn float_div_scalar(lhs: FloatTensor<Self>, rhs: Scalar) -> FloatTensor<Self>;
         fn float_remainder(lhs: FloatTensor<Self>, rhs: FloatTensor<Self>) -> FloatTensor<Self>;

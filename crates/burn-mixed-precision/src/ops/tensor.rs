@@ -13,7 +13,7 @@ use crate::cast::{
     Plan, VectorRounding, arithmetic, binary, compare, compare_scalar, read, unary, with_scalars,
 };
 use crate::tensor::MixedTensor;
-use crate::{MixedPrecision, Op, counter};
+use crate::{MixedPrecision, Op, counter, observe};
 
 impl<B: Backend> FloatTensorOps<Self> for MixedPrecision<B> {
     fn float_from_data(data: TensorData, device: &Device<Self>) -> FloatTensor<Self> {
@@ -63,7 +63,7 @@ impl<B: Backend> FloatTensorOps<Self> for MixedPrecision<B> {
     }
 
     fn float_to_device(tensor: FloatTensor<Self>, device: &Device<Self>) -> FloatTensor<Self> {
-        MixedTensor::new(B::float_to_device(tensor.inner, device))
+        tensor.moved(|tensor| B::float_to_device(tensor, device))
     }
 
     fn float_into_int(tensor: FloatTensor<Self>, out_dtype: IntDType) -> IntTensor<Self> {
@@ -75,7 +75,7 @@ impl<B: Backend> FloatTensorOps<Self> for MixedPrecision<B> {
     }
 
     fn float_repeat_dim(tensor: FloatTensor<Self>, dim: usize, times: usize) -> FloatTensor<Self> {
-        MixedTensor::new(B::float_repeat_dim(tensor.inner, dim, times))
+        tensor.moved(|tensor| B::float_repeat_dim(tensor, dim, times))
     }
 
     fn float_add(lhs: FloatTensor<Self>, rhs: FloatTensor<Self>) -> FloatTensor<Self> {
@@ -181,23 +181,23 @@ impl<B: Backend> FloatTensorOps<Self> for MixedPrecision<B> {
     }
 
     fn float_transpose(tensor: FloatTensor<Self>) -> FloatTensor<Self> {
-        MixedTensor::new(B::float_transpose(tensor.inner))
+        tensor.moved(|tensor| B::float_transpose(tensor))
     }
 
     fn float_swap_dims(tensor: FloatTensor<Self>, dim1: usize, dim2: usize) -> FloatTensor<Self> {
-        MixedTensor::new(B::float_swap_dims(tensor.inner, dim1, dim2))
+        tensor.moved(|tensor| B::float_swap_dims(tensor, dim1, dim2))
     }
 
     fn float_permute(tensor: FloatTensor<Self>, axes: &[usize]) -> FloatTensor<Self> {
-        MixedTensor::new(B::float_permute(tensor.inner, axes))
+        tensor.moved(|tensor| B::float_permute(tensor, axes))
     }
 
     fn float_flip(tensor: FloatTensor<Self>, axes: &[usize]) -> FloatTensor<Self> {
-        MixedTensor::new(B::float_flip(tensor.inner, axes))
+        tensor.moved(|tensor| B::float_flip(tensor, axes))
     }
 
     fn float_reshape(tensor: FloatTensor<Self>, shape: Shape) -> FloatTensor<Self> {
-        MixedTensor::new(B::float_reshape(tensor.inner, shape))
+        tensor.moved(|tensor| B::float_reshape(tensor, shape))
     }
 
     fn float_gather(
@@ -205,7 +205,7 @@ impl<B: Backend> FloatTensorOps<Self> for MixedPrecision<B> {
         tensor: FloatTensor<Self>,
         indices: IntTensor<Self>,
     ) -> FloatTensor<Self> {
-        MixedTensor::new(B::float_gather(dim, tensor.inner, indices))
+        tensor.moved(|tensor| B::float_gather(dim, tensor, indices))
     }
 
     fn float_scatter_add(
@@ -231,7 +231,7 @@ impl<B: Backend> FloatTensorOps<Self> for MixedPrecision<B> {
     }
 
     fn float_gather_nd(data: FloatTensor<Self>, indices: IntTensor<Self>) -> FloatTensor<Self> {
-        MixedTensor::new(B::float_gather_nd(data.inner, indices))
+        data.moved(|data| B::float_gather_nd(data, indices))
     }
 
     fn float_select(
@@ -239,7 +239,7 @@ impl<B: Backend> FloatTensorOps<Self> for MixedPrecision<B> {
         dim: usize,
         indices: IntTensor<Self>,
     ) -> FloatTensor<Self> {
-        MixedTensor::new(B::float_select(tensor.inner, dim, indices))
+        tensor.moved(|tensor| B::float_select(tensor, dim, indices))
     }
 
     fn float_select_add(
@@ -254,7 +254,7 @@ impl<B: Backend> FloatTensorOps<Self> for MixedPrecision<B> {
     }
 
     fn float_slice(tensor: FloatTensor<Self>, slices: &[Slice]) -> FloatTensor<Self> {
-        MixedTensor::new(B::float_slice(tensor.inner, slices))
+        tensor.moved(|tensor| B::float_slice(tensor, slices))
     }
 
     fn float_slice_assign(
@@ -430,6 +430,7 @@ impl<B: Backend> FloatTensorOps<Self> for MixedPrecision<B> {
     }
 
     fn float_is_require_grad(tensor: &FloatTensor<Self>) -> bool {
+        observe::name(tensor);
         B::float_is_require_grad(&tensor.inner)
     }
 
@@ -489,7 +490,7 @@ impl<B: Backend> FloatTensorOps<Self> for MixedPrecision<B> {
 
     #[expect(clippy::disallowed_methods, reason = "a cast that the user asked for")]
     fn float_cast(tensor: FloatTensor<Self>, dtype: FloatDType) -> FloatTensor<Self> {
-        MixedTensor::new(B::float_cast(tensor.inner, dtype))
+        tensor.moved(|tensor| B::float_cast(tensor, dtype))
     }
 
     fn float_exp(tensor: FloatTensor<Self>) -> FloatTensor<Self> {
@@ -746,7 +747,7 @@ impl<B: Backend> FloatTensorOps<Self> for MixedPrecision<B> {
     }
 
     fn float_expand(tensor: FloatTensor<Self>, shape: Shape) -> FloatTensor<Self> {
-        MixedTensor::new(B::float_expand(tensor.inner, shape))
+        tensor.moved(|tensor| B::float_expand(tensor, shape))
     }
 
     fn float_sort(tensor: FloatTensor<Self>, dim: usize, descending: bool) -> FloatTensor<Self> {
@@ -794,7 +795,7 @@ impl<B: Backend> FloatTensorOps<Self> for MixedPrecision<B> {
         size: usize,
         step: usize,
     ) -> FloatTensor<Self> {
-        MixedTensor::new(B::float_unfold(tensor.inner, dim, size, step))
+        tensor.moved(|tensor| B::float_unfold(tensor, dim, size, step))
     }
 
     fn float_is_nan(tensor: FloatTensor<Self>, out_dtype: BoolDType) -> BoolTensor<Self> {
