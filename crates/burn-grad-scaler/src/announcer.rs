@@ -1,4 +1,4 @@
-use burn_mixed_precision::HalfDType;
+use burn_mixed_precision::{HalfDType, TraceMode, Tracer};
 
 use crate::{AtFloorPolicy, StepOutcome, StepStatus};
 
@@ -13,15 +13,15 @@ pub(crate) struct Announcer {
 }
 
 impl Announcer {
-    pub fn announce(&mut self, outcome: &StepOutcome, half: HalfDType) {
+    pub fn announce(&mut self, outcome: &StepOutcome, half: HalfDType, tracer: &Tracer) {
         match outcome.status {
             StepStatus::Applied => *self = Announcer::default(),
             StepStatus::NoGradients => {}
-            StepStatus::Skipped => self.skipped(outcome, half),
+            StepStatus::Skipped => self.skipped(outcome, half, tracer),
         }
     }
 
-    fn skipped(&mut self, outcome: &StepOutcome, half: HalfDType) {
+    fn skipped(&mut self, outcome: &StepOutcome, half: HalfDType, tracer: &Tracer) {
         log::debug!("{outcome}");
         self.in_a_row += 1;
         let at_floor = outcome.scales.iter().any(|(_, update)| {
@@ -32,13 +32,14 @@ impl Announcer {
         if at_floor {
             self.at_floor += 1;
             if is_power_of_ten(self.at_floor) {
-                log::warn!("{outcome}. {}", advice(outcome, half));
+                log::warn!("{outcome}. {} {}", advice(outcome, half), origin(tracer));
             }
         } else if self.in_a_row >= 10 && is_power_of_ten(self.in_a_row) {
             log::warn!(
-                "{} steps skipped in a row. {outcome}. {}",
+                "{} steps skipped in a row. {outcome}. {} {}",
                 self.in_a_row,
-                advice(outcome, half)
+                advice(outcome, half),
+                origin(tracer)
             );
         }
     }
@@ -61,6 +62,18 @@ fn advice(outcome: &StepOutcome, half: HalfDType) -> &'static str {
             "bf16 has the range of f32, so this is no matter of precision: lower the learning rate, \
              clip gradients, or look for a NaN in the data."
         }
+    }
+}
+
+/// Where the infinities come from, or how to find out.
+fn origin(tracer: &Tracer) -> String {
+    let finding = tracer.last().and_then(|trace| trace.fault().cloned());
+    match (finding, tracer.mode()) {
+        (Some(finding), _) => format!("It begins here: {finding}."),
+        (None, TraceMode::Off) => {
+            "AmpConfig::with_trace(TraceMode::OnSkip) names the operation it begins at.".to_string()
+        }
+        (None, _) => "The overflow tracer has found no fault so far.".to_string(),
     }
 }
 

@@ -155,7 +155,7 @@ impl GradScaler {
             return ScaledLoss { loss, scale: None };
         }
         let scale = self.scale.scale();
-        let loss = scope::disabled(|| {
+        let loss = scope::bare(|| {
             let loss = match HalfDType::of(loss.dtype()) {
                 Some(_) => loss.cast(FloatDType::F32),
                 None => loss,
@@ -214,7 +214,7 @@ impl GradScaler {
         let (outcome, grads) = grads.into_step();
         let model = match (outcome.status, self.enabled) {
             // The optimizer's arithmetic is no business of a backend's policy.
-            (StepStatus::Applied, true) => scope::disabled(|| optim.step(lr, model, grads)),
+            (StepStatus::Applied, true) => scope::bare(|| optim.step(lr, model, grads)),
             (StepStatus::Applied, false) => optim.step(lr, model, grads),
             _ => model,
         };

@@ -217,7 +217,7 @@ impl<O, B: AutodiffBackend> AmpOptimizer<O, B> {
     }
 
     fn restore<M: Module<B>>(&self, model: M, full: bool) -> M {
-        scope::disabled(|| {
+        scope::bare(|| {
             model.map(&mut Restore::<B> {
                 amp: self.scaler.amp(),
                 weights: &self.weights,
@@ -234,7 +234,7 @@ impl<O, B: AutodiffBackend> AmpOptimizer<O, B> {
     /// record was loaded from this one, or this one from its record.
     pub fn set_masters<M: Module<B>>(&mut self, model: &M) {
         let weights = &mut self.weights;
-        scope::disabled(|| model.visit(&mut Adopt::<B> { weights }));
+        scope::bare(|| model.visit(&mut Adopt::<B> { weights }));
     }
 
     /// Steps, or skips, as a joint verdict says about these losses.
@@ -387,15 +387,20 @@ impl<O, B: AutodiffBackend> AmpOptimizer<O, B> {
                 }
                 let factor = outcome.clip_factor;
                 let module = apply(&mut self.inner, &mut self.weights, &amp, factor, module);
-                scope::disabled(|| statistics::keep::<B, M>(&module, &mut self.weights));
+                scope::bare(|| statistics::keep::<B, M>(&module, &mut self.weights));
                 module
             }
             StepStatus::Skipped => {
-                scope::disabled(|| statistics::roll_back::<B, M>(module, &mut self.weights))
+                scope::bare(|| statistics::roll_back::<B, M>(module, &mut self.weights))
             }
             StepStatus::NoGradients => module,
         };
-        self.announcer.announce(&outcome, amp.config().half());
+        if outcome.status != StepStatus::NoGradients {
+            let skipped = outcome.status == StepStatus::Skipped;
+            amp.tracer().end_step(skipped, &module);
+        }
+        self.announcer
+            .announce(&outcome, amp.config().half(), amp.tracer());
         self.monitor.record(outcome);
         module
     }
@@ -425,7 +430,7 @@ fn step_full<O, B: AutodiffBackend, M: AutodiffModule<B>>(
 ) -> M {
     // The inner optimizer's tensors are on the decorated backend too: its arithmetic is no business
     // of the policy (Muon's matmuls would run in half).
-    scope::disabled(|| {
+    scope::bare(|| {
         let mut lift = Lift::<B>::new(amp, &grads, weights);
         let module = module.map(&mut lift);
         let lowers_to = lift.lowers_to;
@@ -520,7 +525,7 @@ where
                 opt_level: config.opt_level(),
                 half: config.half(),
                 scales: self.scaler.scales(),
-                weights: scope::disabled(|| self.weights.to_data()),
+                weights: scope::bare(|| self.weights.to_data()),
                 applied: self.monitor.applied(),
                 skipped: self.monitor.skipped(),
             },

@@ -42,7 +42,7 @@ pub(crate) fn sum<B: AutodiffBackend, M: AutodiffModule<B>>(
     right: GradientsParams,
     module: &M,
 ) -> GradientsParams {
-    scope::disabled(|| {
+    scope::bare(|| {
         let mut sum = GradientsAccumulator::<M>::new();
         sum.accumulate::<B>(module, left);
         sum.accumulate::<B>(module, right);
@@ -63,7 +63,7 @@ fn map<B: AutodiffBackend, M: AutodiffModule<B>>(
         target,
         backend: PhantomData,
     };
-    scope::disabled(|| module.visit(&mut map));
+    scope::bare(|| module.visit(&mut map));
     map.into
 }
 

@@ -60,7 +60,7 @@ impl<B: AutodiffBackend> ScaledLoss<B> {
         ScaledBackward {
             grads: match self.scale {
                 // This scaler has scaled already: one attached to the device must not do it again.
-                Some(_) => scope::without_loss_scale(|| self.loss.backward()),
+                Some(scale) => scope::scaled_by_hand(scale, || self.loss.backward()),
                 None => self.loss.backward(),
             },
             scale: self.scale,

@@ -80,7 +80,7 @@ impl<B: AutodiffBackend> AutodiffBackend for MixedPrecision<B> {
             None => tensor.inner,
         };
         MixedGradients {
-            inner: observe::backward(&device, scale, || B::backward(root)),
+            inner: observe::backward(&device, scale.or(scope::hand_scale()), || B::backward(root)),
             scale,
         }
     }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use burn_backend::DeviceOps;
 
-use crate::{Amp, Policy, registry};
+use crate::{Amp, Policy, observe, registry};
 
 #[derive(Clone, Default)]
 struct Region {
@@ -19,6 +19,7 @@ struct Region {
     amp: Option<Amp>,
     loss_id: usize,
     without_loss_scale: bool,
+    scaled_by_hand: Option<f32>,
     module: Option<Arc<str>>,
 }
 
@@ -66,6 +67,12 @@ pub fn with_policy<R>(policy: Policy, block: impl FnOnce() -> R) -> R {
 /// a block that must run in f32 take [`full`]. The loss scale still applies.
 pub fn disabled<R>(block: impl FnOnce() -> R) -> R {
     with_policy(Policy::off(), block)
+}
+
+/// Runs an optimizer's or a scaler's own work: [without casts](disabled), and unseen by
+/// [observers](crate::observe).
+pub fn bare<R>(block: impl FnOnce() -> R) -> R {
+    observe::paused(|| disabled(block))
 }
 
 /// Runs a block in f32, whatever the dtypes of its inputs.
@@ -143,6 +150,24 @@ pub(crate) fn amp<D: DeviceOps, R>(device: &D, read: impl FnOnce(Option<&Amp>) -
         Some(amp) => read(Some(amp)),
         None => registry::with(device, read),
     }
+}
+
+/// Runs a block in which `backward` leaves losses alone, since they carry this factor already.
+///
+/// What [observers](crate::observe) are told is the factor.
+pub fn scaled_by_hand<R>(loss_scale: f32, block: impl FnOnce() -> R) -> R {
+    run(
+        |region| {
+            region.without_loss_scale = true;
+            region.scaled_by_hand = Some(loss_scale);
+        },
+        block,
+    )
+}
+
+/// The factor that losses carry already in this block.
+pub(crate) fn hand_scale() -> Option<f32> {
+    REGION.with_borrow(|region| region.scaled_by_hand)
 }
 
 /// Calls `read` with the policy that holds on this thread for tensors of the device.

@@ -2,9 +2,14 @@
 //!
 //! The ground that the [tracer](crate::Tracer), and the reports of `burn-numerics`, stand on. An
 //! [`Observer`] is shown each float input and output of each call, and with
-//! [`FastBackward`](crate::FastBackward) inside autodiff the gradients of each as well. It changes no
-//! result: a program that is looked at computes the same bits. Where nobody looks, an operation pays
-//! for one test of a flag.
+//! [`FastBackward`](crate::FastBackward) inside autodiff the gradients of each as well. Where nobody
+//! looks, an operation pays for one test of a flag.
+//!
+//! # Numerics
+//!
+//! A forward pass that is looked at computes the same bits. Where a value has three uses or more, its
+//! gradients may add up in another order, since marks lengthen the paths of the graph: they differ as
+//! sums do whose terms change places.
 //!
 //! # Example: which operations ran, and in which dtype
 //!
