@@ -10,6 +10,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::sync::Once;
 
 use burn::backend::Autodiff;
+use burn::tensor::DType;
+use burn::tensor::backend::Backend;
 use burn_amp::{Amp, AmpConfig, HalfDType, MixedPrecision, OptLevel};
 
 #[cfg(feature = "cuda")]
@@ -35,6 +37,11 @@ pub const REFUSED: [&str; 4] = [
 ];
 
 pub const HALVES: [HalfDType; 2] = [HalfDType::F16, HalfDType::Bf16];
+
+/// Whether the device under test computes in a dtype: Vulkan has no arithmetic in bf16.
+pub fn computes_in(dtype: DType) -> bool {
+    Bare::supports_dtype(&Default::default(), dtype)
+}
 
 pub fn amp(level: OptLevel, half: HalfDType) -> Amp {
     AmpConfig::new(level).with_half(half).build().unwrap()
