@@ -24,7 +24,7 @@ type Decorated = MixedPrecision<Bare>;
 
 const LEVELS: [OptLevel; 3] = [OptLevel::O1, OptLevel::O2, OptLevel::O3];
 
-/// The float dtypes that the device computes in; f64 comes last.
+/// The float dtypes that the backend computes in.
 fn dtypes() -> Vec<DType> {
     let all = [DType::F32, DType::F16, DType::BF16, DType::F64];
     all.into_iter()
@@ -494,7 +494,9 @@ fn half_tensors_are_read_as_f32_at_o1_and_o2_and_as_stored_at_o0_and_o3() {
                     scope::disabled(|| tensor.to_data())
                 );
             }
-            assert_eq!(tensor.cast(DType::F64).to_data().dtype, DType::F64);
+            if computes_in(DType::F64) {
+                assert_eq!(tensor.cast(DType::F64).to_data().dtype, DType::F64);
+            }
         });
     }
 }

@@ -38,9 +38,11 @@ pub const REFUSED: [&str; 4] = [
 
 pub const HALVES: [HalfDType; 2] = [HalfDType::F16, HalfDType::Bf16];
 
-/// Whether the device under test computes in a dtype: Vulkan has no arithmetic in bf16.
+/// Whether the backend under test computes in a dtype: Vulkan has no arithmetic in bf16, and Burn's
+/// fusion none in f64, whatever the device says.
 pub fn computes_in(dtype: DType) -> bool {
-    Bare::supports_dtype(&Default::default(), dtype)
+    let fused = cfg!(any(feature = "cuda", feature = "wgpu"));
+    Bare::supports_dtype(&Default::default(), dtype) && !(fused && dtype == DType::F64)
 }
 
 pub fn amp(level: OptLevel, half: HalfDType) -> Amp {
