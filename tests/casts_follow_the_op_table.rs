@@ -18,7 +18,9 @@ use burn_backend::ops::FloatTensorOps;
 use burn_backend::{Backend, DType, FloatDType, TensorData};
 use op_calls::{Call, Input, Out, any};
 use peer_lists::{peers, reason};
-use support::{Bare, HALVES, Mixed, Plain, amp, computes_in, unless_it_panics};
+use support::{
+    Bare, HALVES, Mixed, Plain, amp, computes_in, has_gradient_kernel, has_kernel, unless_it_panics,
+};
 
 type Decorated = MixedPrecision<Bare>;
 
@@ -198,6 +200,9 @@ fn check(
         .collect();
     let cast: Vec<_> = inputs.into_iter().filter(|(input, _)| input.cast).collect();
     let expected = expected(policy, op, &cast);
+    if !has_kernel(bare.name, expected.inside) {
+        return Ok(());
+    }
     let control = unless_it_panics(|| data(by_hand(bare, bare.inputs(dtypes), &expected)));
     let ours = unless_it_panics(|| {
         let outputs =
@@ -369,7 +374,7 @@ fn gradients_have_their_leafs_dtype_and_the_bits_of_casts_by_hand() {
         .iter()
         .zip(&op_calls::ruled::<Plain>())
     {
-        if ours.name.ends_with("_backward") {
+        if ours.name.ends_with("_backward") || !has_gradient_kernel(ours.name) {
             continue;
         }
         let op = op_of(plain);
