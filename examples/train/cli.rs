@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use crate::program::backend::Compiled;
 use crate::program::checkpoint::{CheckpointFlags, checkpoint_help};
 use crate::program::flags::{self, Command, FlagError};
 use crate::program::precision::{Precision, PrecisionFlags, precision_help};
@@ -21,6 +22,7 @@ Usage: cargo run --release --example train -- [FLAGS]
                            train-labels-idx1-ubyte, t10k-images-idx3-ubyte,
                            t10k-labels-idx1-ubyte; also with .idx in place of -idx)
                            [default: the embedded 1797 UCI digits, a fifth of them for testing]
+  --backend NAME           flex, cuda or wgpu, of those compiled in [default: a GPU, if compiled in]
   --epochs N               passes over the training samples, 1 to 10000 [default: 15]
   --batch-size N           samples in a step, at least 1 [default: 64]
   --lr RATE                peak of Adam's learning rate, which falls to 0 along a half cosine;
@@ -42,6 +44,7 @@ pub struct Options {
     pub precision: Precision,
     /// A directory of IDX files; `None` for the embedded digits.
     pub data: Option<PathBuf>,
+    pub backend: Compiled,
     /// At least 1.
     pub epochs: usize,
     /// At least 1.
@@ -57,6 +60,7 @@ impl Default for Options {
         Options {
             precision: Precision::full(),
             data: None,
+            backend: Compiled::default(),
             epochs: 15,
             batch_size: 64,
             lr: 3e-3,
@@ -73,6 +77,7 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command<Options
     let read = flags::read(args, |flag| {
         match flag.name() {
             "data" => options.data = Some(flag.path()?),
+            "backend" => options.backend = flag.one_of(Compiled::ALL)?,
             "epochs" => options.epochs = flag.epochs()?,
             "batch-size" => options.batch_size = flag.count()?,
             "lr" => options.lr = flag.learning_rate()?,
@@ -139,10 +144,12 @@ mod tests {
     #[test]
     fn every_other_flag_is_read() {
         let read = options(
-            "--data some/dir --epochs 3 --batch-size=7 --lr 0.5 --seed 9 --save kept --resume",
+            "--data some/dir --backend flex --epochs 3 --batch-size=7 --lr 0.5 --seed 9 --save kept \
+             --resume",
         );
         let expected = Options {
             data: Some("some/dir".into()),
+            backend: Compiled::Flex,
             epochs: 3,
             batch_size: 7,
             lr: 0.5,
@@ -187,6 +194,7 @@ mod tests {
             ),
             ("--resume", &["--resume needs --save"]),
             ("--half bf16", &["--half has no effect without --fp16"]),
+            ("--backend abacus", &["--backend", "\"abacus\"", "flex"]),
             ("--epochs 0", &["--epochs", "\"0\"", "from 1 to 10000"]),
             ("--epochs many", &["--epochs", "\"many\""]),
             ("--batch-size 0", &["--batch-size", "above 0"]),
@@ -229,6 +237,7 @@ mod tests {
                 "--data",
                 "the embedded 1797 UCI digits, a fifth of them for testing".to_string(),
             ),
+            ("--backend", "a GPU, if compiled in".to_string()),
             ("--epochs", epochs.to_string()),
             ("--batch-size", batch_size.to_string()),
             ("--lr", lr.to_string()),

@@ -25,39 +25,38 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Instant;
 
-use burn::backend::{Autodiff, Flex};
 use burn::module::{AutodiffModule, Module};
 use burn::optim::Optimizer;
-use burn::tensor::backend::{Backend, BackendTypes};
-use burn_amp::{LossScaling, MixedPrecision, measure};
+use burn::tensor::backend::AutodiffBackend;
+use burn_amp::{LossScaling, measure};
 
 use cli::Options;
 use data_sets::{CLASSES, digits, idx};
 use dtypes::Dtypes;
 use model::Cnn;
 use program::End;
-use program::backend::opening;
+use program::backend::{opening, with_backend};
 use program::checkpoint::{Checkpoint, CheckpointError};
 use program::interrupt::Interrupt;
 use program::progress::say;
 use summary::Summary;
 use training::{Adam, Trained};
 
-/// The one line that a program changes for mixed precision.
-type B = MixedPrecision<Autodiff<Flex>>;
-type Device = <B as BackendTypes>::Device;
-
 fn main() -> ExitCode {
-    program::main(cli::HELP, cli::parse, train)
+    program::main(
+        cli::HELP,
+        cli::parse,
+        |options| with_backend!(options.backend, B => train::<B>(options)),
+    )
 }
 
-fn train(options: Options) -> Result<End, Box<dyn Error>> {
+fn train<B: AutodiffBackend>(options: Options) -> Result<End, Box<dyn Error>> {
     let interrupt = Interrupt::listen()?;
     let data = match &options.data {
         Some(dir) => idx::load(dir)?,
         None => digits::load()?,
     };
-    let device = Device::default();
+    let device = B::Device::default();
     B::seed(&device, options.seed);
     let amp = options.precision.config().init::<B>(&device)?;
     let model = Cnn::<B>::new(data.train.height, data.train.width, CLASSES, &device);
@@ -130,7 +129,10 @@ fn train(options: Options) -> Result<End, Box<dyn Error>> {
     Ok(End::Done)
 }
 
-fn save(checkpoint: &Checkpoint, trained: &Trained<B>) -> Result<(), CheckpointError> {
+fn save<B: AutodiffBackend>(
+    checkpoint: &Checkpoint,
+    trained: &Trained<B>,
+) -> Result<(), CheckpointError> {
     checkpoint.save::<B>(
         trained.progress.losses.len(),
         trained.model.clone().into_record(),
@@ -140,10 +142,10 @@ fn save(checkpoint: &Checkpoint, trained: &Trained<B>) -> Result<(), CheckpointE
 }
 
 /// `fresh` with what was saved in the place of its start.
-fn resume(
+fn resume<B: AutodiffBackend>(
     checkpoint: &Checkpoint,
     fresh: Trained<B>,
-    device: &Device,
+    device: &B::Device,
 ) -> Result<Trained<B>, CheckpointError> {
     let saved = checkpoint.load::<B, _, _, _>(device)?;
     let optimizer: Adam<B> = fresh

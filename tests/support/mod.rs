@@ -10,6 +10,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::sync::Once;
 
 use burn::backend::Autodiff;
+use burn::tensor::DType;
+use burn::tensor::backend::Backend;
 use burn_amp::{Amp, AmpConfig, HalfDType, MixedPrecision, OptLevel};
 
 #[cfg(feature = "cuda")]
@@ -35,6 +37,26 @@ pub const REFUSED: [&str; 4] = [
 ];
 
 pub const HALVES: [HalfDType; 2] = [HalfDType::F16, HalfDType::Bf16];
+
+const ON_GPU: bool = cfg!(any(feature = "cuda", feature = "wgpu"));
+
+/// Whether Burn has a kernel for this operation in this dtype. To be asked before a call: on a GPU the
+/// panic would be that of a fused stream, where every later result is lost.
+pub fn has_kernel(name: &str, dtype: DType) -> bool {
+    let half = matches!(dtype, DType::F16 | DType::BF16);
+    !(ON_GPU && half && matches!(name, "rfft" | "irfft"))
+}
+
+/// As [`has_kernel`], for its gradient: GPUs have none of bilinear interpolation.
+pub fn has_gradient_kernel(name: &str) -> bool {
+    !(ON_GPU && name == "interpolate")
+}
+
+/// Whether the backend under test computes in a dtype: Vulkan has no arithmetic in bf16, and Burn's
+/// fusion none in f64, whatever the device says.
+pub fn computes_in(dtype: DType) -> bool {
+    Bare::supports_dtype(&Default::default(), dtype) && !(ON_GPU && dtype == DType::F64)
+}
 
 pub fn amp(level: OptLevel, half: HalfDType) -> Amp {
     AmpConfig::new(level).with_half(half).build().unwrap()

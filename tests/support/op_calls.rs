@@ -247,7 +247,10 @@ pub fn ints<B: Backend, const D: usize>(shape: [usize; D], values: &[i64]) -> In
 }
 
 pub fn bools<B: Backend, const D: usize>(shape: [usize; D], values: &[bool]) -> BoolTensor<B> {
-    B::bool_from_data(TensorData::new(values.to_vec(), shape), &Default::default())
+    B::bool_from_data(
+        TensorData::new(values.to_vec(), shape).convert_dtype(DType::Bool(BOOL)),
+        &Default::default(),
+    )
 }
 
 pub fn alternating<B: Backend>() -> BoolTensor<B> {
@@ -262,7 +265,11 @@ pub fn number(value: f64) -> Scalar {
     Scalar::from(value)
 }
 
-pub const BOOL: BoolDType = BoolDType::Native;
+/// GPUs store a bool in a byte.
+pub const BOOL: BoolDType = match cfg!(any(feature = "cuda", feature = "wgpu")) {
+    true => BoolDType::U8,
+    false => BoolDType::Native,
+};
 pub const INT: IntDType = IntDType::I32;
 
 const VECTOR: &[usize] = &[3];
