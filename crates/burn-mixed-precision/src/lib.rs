@@ -56,6 +56,8 @@ mod error;
 mod fast_backward;
 mod forward;
 mod half;
+#[cfg(feature = "ir")]
+mod ir;
 mod level;
 mod loss_scale;
 mod model;
