@@ -4,7 +4,7 @@ mod support;
 
 use burn_amp::{
     AmpConfig, AmpError, Capability, CastRule, ConvBackward, HalfDType, LossScaling, ModelType,
-    NORM_LAYERS, Op, OptLevel, Policy,
+    NORM_LAYERS, Op, OptLevel, Policy, TraceMode,
 };
 
 const O0: OptLevel = OptLevel::O0;
@@ -234,6 +234,7 @@ fn unusual() -> AmpConfig {
         .with_stochastic_rounding(true)
         .with_conv_backward(ConvBackward::Kernel)
         .with_keep_f32_modules(["Mine"])
+        .with_trace(TraceMode::OnSkip)
 }
 
 #[test]

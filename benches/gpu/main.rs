@@ -21,6 +21,7 @@ mod training;
 mod variant;
 
 use burn::backend::Autodiff;
+use burn::backend::autodiff::checkpoint::strategy::BalancedCheckpointing;
 use burn::optim::AdamWConfig;
 use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::{bf16, f16};
@@ -35,16 +36,22 @@ use variant::{Change, Variant};
 type Plain<F> = Autodiff<Bare<F>>;
 type Mixed = AmpBackend<Bare<f32>>;
 type WithoutInner = MixedPrecision<Autodiff<Bare<f32>>>;
+type PlainRecomputed = Autodiff<Bare<f32>, BalancedCheckpointing>;
+type MixedRecomputed = AmpBackend<Bare<f32>, BalancedCheckpointing>;
 
 /// Runs one model in one variant.
 macro_rules! run {
     ($model:ident, $variant:expr, $mode:expr) => {
         match $variant {
             Variant::Full => plain::<Plain<f32>, $model<Plain<f32>>>($mode),
+            Variant::FullRecomputed => plain::<PlainRecomputed, $model<PlainRecomputed>>($mode),
             Variant::ByHand(HalfDType::F16) => plain::<Plain<f16>, $model<Plain<f16>>>($mode),
             Variant::ByHand(HalfDType::Bf16) => plain::<Plain<bf16>, $model<Plain<bf16>>>($mode),
             variant if variant.change() == Some(Change::Inner) => {
                 mixed::<WithoutInner, $model<WithoutInner>>(variant, $mode)
+            }
+            variant if variant.change() == Some(Change::Recompute) => {
+                mixed::<MixedRecomputed, $model<MixedRecomputed>>(variant, $mode)
             }
             variant => mixed::<Mixed, $model<Mixed>>(variant, $mode),
         }
@@ -57,6 +64,8 @@ enum Mode {
     Measure,
     /// Only step, for a profiler.
     Steps(usize),
+    /// Where the time of a step goes: handing work to the GPU, or waiting for it.
+    Phases,
 }
 
 fn main() {
@@ -67,11 +76,18 @@ fn main() {
         .collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     match args[..] {
-        ["conv"] => conv::print(),
+        ["conv"] => conv::print(0..conv::LAYERS.len()),
+        ["conv", layer] => {
+            let layer = layer.parse().expect("the index of a layer");
+            conv::print(layer..layer + 1);
+        }
         ["table"] => table::print(std::io::stdin().lines().map(|line| line.expect("stdin"))),
         [model, variant] => one(model, variant, Mode::Measure),
+        [model, variant, "phases"] => one(model, variant, Mode::Phases),
         [model, variant, steps] => one(model, variant, Mode::Steps(steps.parse().expect("steps"))),
-        _ => panic!("usage: gpu MODEL VARIANT [STEPS] | gpu table < LINES | gpu conv"),
+        _ => panic!(
+            "usage: gpu MODEL VARIANT [STEPS | phases] | gpu table < LINES | gpu conv [LAYER]"
+        ),
     }
 }
 

@@ -13,6 +13,7 @@ use crate::training::Training;
 pub const LOSS_AFTER: usize = 20;
 const ROUNDS: usize = 3;
 const MAX_STEPS: usize = 10;
+const PHASED: usize = 5;
 const ROUND: Duration = Duration::from_secs(2);
 
 /// One cell per column of the table.
@@ -99,4 +100,37 @@ where
         update += after_backward.elapsed();
     }
     update.as_secs_f64() / whole.as_secs_f64()
+}
+
+/// Prints where the time of a few steps goes, in milliseconds: forward and backward as handed to
+/// the GPU, the wait until it is done, the update as handed over, the wait for that.
+pub fn print_phases<B, T, O>(training: &mut Training<B, T, O>)
+where
+    B: AutodiffBackend,
+    T: Task<B>,
+    O: Optimizer<T, B>,
+{
+    (0..LOSS_AFTER).for_each(|_| training.step());
+    for _ in 0..PHASED {
+        training.sync();
+        let mut start = Instant::now();
+        let mut lap = || {
+            let now = Instant::now();
+            let lap = now - core::mem::replace(&mut start, now);
+            format!("{:.2}", lap.as_secs_f64() * 1e3)
+        };
+        let loss = training.forward();
+        let forward = lap();
+        let grads = loss.backward();
+        let backward = lap();
+        training.sync();
+        let wait = lap();
+        training.update(grads);
+        let update = lap();
+        training.sync();
+        println!(
+            "forward {forward}, backward {backward}, wait {wait}, update {update}, wait {}",
+            lap()
+        );
+    }
 }

@@ -59,6 +59,10 @@ where
     };
     match mode {
         Mode::Measure => Some(measure::sample(&mut training)),
+        Mode::Phases => {
+            measure::print_phases(&mut training);
+            None
+        }
         Mode::Steps(steps) => {
             (0..steps).for_each(|_| training.step());
             training.sync();

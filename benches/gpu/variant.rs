@@ -8,6 +8,8 @@ use burn_amp::{AmpConfig, AmpError, HalfDType, LossScaling, OptLevel};
 pub enum Variant {
     /// The bare backend in f32.
     Full,
+    /// The same, with what is cheap to compute again not kept for backward.
+    FullRecomputed,
     /// The bare backend with half as its default float: everything in half, no scaling.
     ByHand(HalfDType),
     /// The decorator and `AmpOptimizer`.
@@ -27,6 +29,8 @@ pub enum Change {
     Check,
     /// No decorator inside autodiff: Burn's own weight gradients of convolutions.
     Inner,
+    /// What is cheap to compute again is not kept for backward.
+    Recompute,
 }
 
 impl Variant {
@@ -46,14 +50,16 @@ impl Variant {
                     _ => config,
                 }
             }
-            Variant::Full | Variant::ByHand(_) => AmpConfig::new(OptLevel::O0),
+            Variant::Full | Variant::FullRecomputed | Variant::ByHand(_) => {
+                AmpConfig::new(OptLevel::O0)
+            }
         }
     }
 
     pub fn change(self) -> Option<Change> {
         match self {
             Variant::Amp { change, .. } => change,
-            Variant::Full | Variant::ByHand(_) => None,
+            Variant::Full | Variant::FullRecomputed | Variant::ByHand(_) => None,
         }
     }
 }
@@ -61,9 +67,12 @@ impl Variant {
 impl FromStr for Variant {
     type Err = AmpError;
 
-    /// `f32`, `hand-f16`, `O0`, `O1-f16`, `O2-bf16`, and `O1-f16-batched`, `O1-f16-unchecked` and
-    /// `O1-f16-plain` for what can be changed.
+    /// `f32`, `hand-f16`, `O0`, `O1-f16`, `O2-bf16`, and `O1-f16-batched`, `O1-f16-unchecked`,
+    /// `O1-f16-plain`, `O1-f16-recompute` and `f32-recompute` for what can be changed.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "f32-recompute" {
+            return Ok(Variant::FullRecomputed);
+        }
         let mut parts = text.split('-');
         let first = parts.next().unwrap_or_default();
         let half = parts.next().map_or(Ok(HalfDType::F16), str::parse)?;
@@ -77,6 +86,7 @@ impl FromStr for Variant {
                     Some("batched") => Some(Change::FlatLinear),
                     Some("unchecked") => Some(Change::Check),
                     Some("plain") => Some(Change::Inner),
+                    Some("recompute") => Some(Change::Recompute),
                     _ => None,
                 },
             },

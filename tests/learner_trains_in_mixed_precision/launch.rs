@@ -1,6 +1,7 @@
 //! Burn's `Learner` on a plan, and what it wrote into its logs.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use burn::lr_scheduler::LrScheduler;
@@ -14,13 +15,16 @@ use burn::train::renderer::{
     EvaluationName, EvaluationProgress, MetricState, MetricsRenderer, MetricsRendererEvaluation,
     MetricsRendererTraining, ProgressType, TrainingProgress,
 };
-use burn::train::{ExecutionStrategy, Learner, MultiDeviceOptim, SupervisedTraining};
+use burn::train::{
+    ExecutionStrategy, Learner, MultiDeviceOptim, SupervisedTraining, TrainingStrategy,
+};
 use burn_amp::{AmpOptimizer, AmpScheduler, GradNormMetric, LossScaleMetric, SkippedStepsMetric};
 
 use crate::data::{Item, batches, loader};
+use crate::data_parallel::DataParallel;
+use crate::devices;
 use crate::model::Net;
 use crate::support::Mixed;
-use crate::two_devices;
 
 pub type Optim = AmpOptimizer<OptimizerAdaptor<Adam, Net<Mixed>, Mixed>, Mixed>;
 pub type Inner = <Mixed as AutodiffBackend>::InnerBackend;
@@ -32,13 +36,22 @@ pub enum Recording {
     Compact,
 }
 
+/// Which of several devices does what.
+#[derive(Debug, Clone, Copy)]
+pub enum Several {
+    /// One optimizer for so many devices.
+    Multi(usize, MultiDeviceOptim),
+    /// So many ranks, each with an optimizer.
+    DataParallel(usize),
+}
+
 /// The options of one launch.
 pub struct Plan<'a> {
     pub directory: &'a Directory,
     pub items: Vec<Item>,
     pub epochs: usize,
     pub accumulation: Option<usize>,
-    pub devices: Option<MultiDeviceOptim>,
+    pub devices: Option<Several>,
     pub recording: Option<Recording>,
     /// The epoch whose checkpoint to continue from.
     pub resume: Option<usize>,
@@ -83,8 +96,11 @@ impl<'a> Plan<'a> {
             None => training,
         };
         let training = match self.devices {
-            Some(optim) => training
-                .with_training_strategy(ExecutionStrategy::multi(two_devices(), optim).into()),
+            Some(Several::Multi(count, optim)) => training
+                .with_training_strategy(ExecutionStrategy::multi(devices(count), optim).into()),
+            Some(Several::DataParallel(count)) => training.with_training_strategy(
+                TrainingStrategy::Custom(Arc::new(DataParallel::new(devices(count)))),
+            ),
             None => training,
         };
         let training = match self.recording {

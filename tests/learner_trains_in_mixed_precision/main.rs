@@ -11,6 +11,7 @@ mod accumulation;
 mod by_hand;
 mod checkpoints;
 mod data;
+mod data_parallel;
 mod launch;
 mod model;
 mod schedule;
@@ -34,21 +35,24 @@ fn device_to_myself() -> MutexGuard<'static, ()> {
     DEVICE.lock().unwrap_or_else(|failed| failed.into_inner())
 }
 
-/// The devices of a multi-device strategy: two if there are two, otherwise one twice.
+/// The devices of a strategy for several: so many if there are, otherwise some more than once.
 ///
 /// One device twice is still two workers with half the data each.
+fn devices(count: usize) -> Vec<Device> {
+    let family = Device::default().to_id().type_id;
+    let present = Mixed::device_count(family).max(1);
+    let device = |at| Device::from_id(DeviceId::new(family, (at % present) as u16));
+    (0..count).map(device).collect()
+}
+
 fn two_devices() -> Vec<Device> {
-    let main = Device::default();
-    let family = main.to_id().type_id;
-    let index = u8::from(Mixed::device_count(family) > 1);
-    let second = Device::from_id(DeviceId::new(family, index.into()));
-    vec![main, second]
+    devices(2)
 }
 
 /// f16 with a dynamic scale.
 fn dynamic(level: OptLevel) -> Amp {
     AmpConfig::new(level)
-        .init_all::<Mixed>(&two_devices())
+        .init_all::<Mixed>(&devices(4))
         .unwrap()
 }
 
@@ -56,6 +60,6 @@ fn dynamic(level: OptLevel) -> Amp {
 fn constant(level: OptLevel) -> Amp {
     AmpConfig::new(level)
         .with_loss_scale(LossScaling::Static(128.0))
-        .init_all::<Mixed>(&two_devices())
+        .init_all::<Mixed>(&devices(4))
         .unwrap()
 }

@@ -106,6 +106,11 @@ impl Beginning {
         Beginning(model)
     }
 
+    /// The ids of the parameters that are trained.
+    pub fn trained(&self) -> Vec<ParamId> {
+        self.0.trained()
+    }
+
     pub fn model(&self, amp: &Amp) -> Net<Mixed> {
         let record = Module::<Mixed>::into_record(self.0.clone());
         amp.cast_model(Net::new(&Default::default()).load_record(record))

@@ -62,6 +62,13 @@ pub fn amp(level: OptLevel, half: HalfDType) -> Amp {
     AmpConfig::new(level).with_half(half).build().unwrap()
 }
 
+/// Half a unit in the last place at 1 of f32 operands as products take them: Burn's matrix products
+/// on CUDA round them to TF32, of 11 bits.
+#[cfg(feature = "cuda")]
+pub const F32_PRODUCT: f64 = 1.0 / (1u64 << 11) as f64;
+#[cfg(not(feature = "cuda"))]
+pub const F32_PRODUCT: f64 = 1.0 / (1u64 << 24) as f64;
+
 /// Half a unit in the last place at 1: the largest relative error of one rounding.
 pub fn unit_roundoff(half: HalfDType) -> f64 {
     match half {

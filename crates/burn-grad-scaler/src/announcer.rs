@@ -13,16 +13,25 @@ pub(crate) struct Announcer {
 }
 
 impl Announcer {
-    pub fn announce(&mut self, outcome: &StepOutcome, half: HalfDType, tracer: &Tracer) {
+    /// `aloud` is false where another rank says it.
+    pub fn announce(
+        &mut self,
+        outcome: &StepOutcome,
+        half: HalfDType,
+        tracer: &Tracer,
+        aloud: bool,
+    ) {
         match outcome.status {
             StepStatus::Applied => *self = Announcer::default(),
             StepStatus::NoGradients => {}
-            StepStatus::Skipped => self.skipped(outcome, half, tracer),
+            StepStatus::Skipped => self.skipped(outcome, half, tracer, aloud),
         }
     }
 
-    fn skipped(&mut self, outcome: &StepOutcome, half: HalfDType, tracer: &Tracer) {
-        log::debug!("{outcome}");
+    fn skipped(&mut self, outcome: &StepOutcome, half: HalfDType, tracer: &Tracer, aloud: bool) {
+        if aloud {
+            log::debug!("{outcome}");
+        }
         self.in_a_row += 1;
         let at_floor = outcome.scales.iter().any(|(_, update)| {
             update
@@ -31,10 +40,10 @@ impl Announcer {
         });
         if at_floor {
             self.at_floor += 1;
-            if is_power_of_ten(self.at_floor) {
+            if aloud && is_power_of_ten(self.at_floor) {
                 log::warn!("{outcome}. {} {}", advice(outcome, half), origin(tracer));
             }
-        } else if self.in_a_row >= 10 && is_power_of_ten(self.in_a_row) {
+        } else if aloud && self.in_a_row >= 10 && is_power_of_ten(self.in_a_row) {
             log::warn!(
                 "{} steps skipped in a row. {outcome}. {} {}",
                 self.in_a_row,

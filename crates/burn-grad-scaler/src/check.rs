@@ -23,7 +23,11 @@ pub(crate) struct LossCheck {
     pub loss_id: usize,
     /// The number of gradients this loss has.
     pub gradients: usize,
-    /// `None` when every gradient is finite.
+    /// Whether there is a gradient to learn from, on any rank.
+    pub counts: bool,
+    /// Whether a gradient is not finite, on any rank.
+    pub overflowed: bool,
+    /// What is not finite on this rank, if anything.
     pub non_finite: Option<NonFinite>,
     /// The 2-norm squared over the gradients of this loss.
     pub square: f64,
@@ -103,6 +107,8 @@ impl<B: AutodiffBackend> GradCheck<B> {
                 LossCheck {
                     loss_id: *loss_id,
                     gradients: entries.len(),
+                    counts: !entries.is_empty(),
+                    overflowed: non_finite.is_some(),
                     non_finite,
                     square,
                 }

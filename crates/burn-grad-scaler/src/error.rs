@@ -1,3 +1,5 @@
+use crate::RanksError;
+
 /// What can be wrong with a loss scale.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
@@ -35,4 +37,8 @@ pub enum LossScaleError {
          `step` before `update`, and `update` once per iteration"
     )]
     NothingRecorded,
+
+    /// The ranks of a data-parallel training did not step together.
+    #[error(transparent)]
+    Ranks(#[from] RanksError),
 }

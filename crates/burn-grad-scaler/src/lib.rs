@@ -24,6 +24,7 @@
 //! ```
 #![deny(missing_docs)]
 
+mod agreement;
 mod announcer;
 mod check;
 mod config;
@@ -31,13 +32,16 @@ mod error;
 mod event;
 mod fp16_optimizer;
 mod grad_scaler;
+mod local_ranks;
 mod look;
 mod merge;
 #[cfg(feature = "train")]
 mod metrics;
 mod optimizer;
 mod outcome;
+mod ranks;
 mod record;
+mod recorder;
 mod rescale;
 mod rules;
 mod scale;
@@ -56,10 +60,12 @@ pub use error::LossScaleError;
 pub use event::{ScaleEvent, ScaleUpdate};
 pub use fp16_optimizer::Fp16Optimizer;
 pub use grad_scaler::GradScaler;
+pub use local_ranks::LocalRanks;
 #[cfg(feature = "train")]
 pub use metrics::{GradNormMetric, LossScaleMetric, SkippedStepsMetric};
 pub use optimizer::AmpOptimizer;
 pub use outcome::{StepMonitor, StepOutcome, StepStatus};
+pub use ranks::{Ranks, RanksError};
 pub use record::{AmpRecord, AmpRecordItem, AmpRecordItemV1, RecordError};
 pub use scale::{LossScale, LossScaleState};
 pub use scaled::{ScaledBackward, ScaledGradients, ScaledLoss};

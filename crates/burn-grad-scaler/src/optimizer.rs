@@ -11,11 +11,12 @@ use burn_mixed_precision::{Amp, scope};
 use crate::announcer::Announcer;
 use crate::merge::merge;
 use crate::record::{AmpRecord, AmpState};
+use crate::recorder::Recorder;
 use crate::unscaled::clip_factor;
 use crate::weights::{Adopt, Fit, Lift, Lower, Restore, Weights};
 use crate::{
-    LossScale, LossScaleConfig, LossScaleError, RecordError, Scaler, StepMonitor, StepOutcome,
-    StepStatus, Verdict, statistics,
+    LossScale, LossScaleConfig, LossScaleError, Ranks, RecordError, Scaler, StepMonitor,
+    StepOutcome, StepStatus, Verdict, statistics,
 };
 
 /// Wraps any Burn optimizer for mixed precision: finite check, skipped steps, loss scale, master
@@ -92,7 +93,7 @@ pub struct AmpOptimizer<O, B: AutodiffBackend> {
     clip_norm: Option<f64>,
     finite_check: bool,
     weights: Weights<B::InnerBackend>,
-    monitor: StepMonitor,
+    recorder: Recorder,
     announcer: Announcer,
     backend: PhantomData<B>,
 }
@@ -116,7 +117,7 @@ impl<O, B: AutodiffBackend> AmpOptimizer<O, B> {
             scaler: scaler.clone(),
             clip_norm: None,
             weights: Weights::default(),
-            monitor: StepMonitor::default(),
+            recorder: Recorder::default(),
             announcer: Announcer::default(),
             backend: PhantomData,
         }
@@ -128,7 +129,8 @@ impl<O, B: AutodiffBackend> AmpOptimizer<O, B> {
     ///
     /// What [`LossScaleConfig::validate`] rejects.
     pub fn with_loss_scale(mut self, rule: LossScaleConfig) -> Result<Self, LossScaleError> {
-        self.scaler = Scaler::with_rule(self.scaler.amp(), rule)?;
+        let ranks = self.scaler.ranks().cloned();
+        self.scaler = Scaler::with_rule(self.scaler.amp(), rule)?.among(ranks);
         self.finite_check = self.scaler.is_enabled();
         Ok(self)
     }
@@ -175,14 +177,64 @@ impl<O, B: AutodiffBackend> AmpOptimizer<O, B> {
         Ok(self)
     }
 
+    /// Steps together with other ranks, each with its own part of the data: all of them skip when
+    /// one of them overflows, and all have the same scale.
+    ///
+    /// Once per step the ranks agree whether any of them found an infinity or a NaN, and on the
+    /// largest gradient norm, so that all clip by the same factor. Whether the ranks' gradients are
+    /// averaged, in backward by Burn's data-parallel training or by hand, does not matter to them.
+    /// A scale that differs between ranks is an error, found before anything is applied.
+    ///
+    /// Each rank has an optimizer of its own, or a clone of one: Burn's `Learner` clones it for each
+    /// device. Clones share scale and monitor, in which each step counts once. Ranks that begin with
+    /// the same model, settings and record keep the same parameters, bit by bit, as far as their
+    /// gradients are the same.
+    ///
+    /// Nothing is asked where nobody looks at the gradients: at O0, and without a finite check and
+    /// clipping.
+    ///
+    /// # Errors
+    ///
+    /// [`LossScaleError::InvalidOption`] with stochastic rounding, which draws other numbers on every
+    /// rank.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use burn::backend::{Autodiff, Flex};
+    /// # use burn::nn::Linear;
+    /// # use burn::optim::AdamConfig;
+    /// # use burn_mixed_precision::{AmpConfig, MixedPrecision, OptLevel};
+    /// use burn_grad_scaler::{AmpOptimizer, LocalRanks};
+    ///
+    /// type B = MixedPrecision<Autodiff<Flex>>;
+    ///
+    /// let amp = AmpConfig::new(OptLevel::O1).build()?;
+    /// let optim = AdamConfig::new().init::<B, Linear<B>>();
+    /// let optim = AmpOptimizer::<_, B>::new(optim, &amp).with_ranks(LocalRanks::new(2))?;
+    /// let of_each_rank = [optim.clone(), optim];
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn with_ranks(mut self, ranks: impl Ranks + 'static) -> Result<Self, LossScaleError> {
+        if self.scaler.amp().config().stochastic_rounding() {
+            return Err(LossScaleError::InvalidOption {
+                option: "stochastic_rounding",
+                value: "true".to_string(),
+                allowed: "false with several ranks, whose parameters would drift apart".to_string(),
+            });
+        }
+        self.scaler = self.scaler.with_ranks(ranks);
+        Ok(self)
+    }
+
     /// What became of the last step; `None` before the first one.
     pub fn last_step(&self) -> Option<StepOutcome> {
-        self.monitor.last()
+        self.recorder.monitor.last()
     }
 
     /// Follows the steps from elsewhere: for schedulers and metrics.
     pub fn monitor(&self) -> StepMonitor {
-        self.monitor.clone()
+        self.recorder.monitor.clone()
     }
 
     /// The loss scales, to share or to change.
@@ -295,7 +347,8 @@ impl<O, B: AutodiffBackend> AmpOptimizer<O, B> {
             // The verdict's norm is over several losses or models: this one is of these gradients.
             let mut check = crate::check::GradCheck::<B>::new();
             check.add(0, &module, &grads);
-            outcome.grad_norm = Some(check.read().norm);
+            let norm = self.scaler.largest_norm(check.read().norm);
+            outcome.grad_norm = Some(norm.unwrap_or_else(|error| panic!("{error}")));
         }
         self.finish(outcome, module, |inner, weights, amp, factor, module| {
             step_full(
@@ -315,7 +368,8 @@ impl<O, B: AutodiffBackend> AmpOptimizer<O, B> {
     /// # Errors
     ///
     /// [`LossScaleError::AtFloor`] if the step was skipped, the scale cannot go down, and the rule
-    /// says [`AtFloorPolicy::Error`](crate::AtFloorPolicy::Error). The module is returned unchanged
+    /// says [`AtFloorPolicy::Error`](crate::AtFloorPolicy::Error). [`LossScaleError::Ranks`] if
+    /// [other ranks](AmpOptimizer::with_ranks) did not step along. The module is returned unchanged
     /// all the same.
     pub fn try_step<M>(
         &mut self,
@@ -327,10 +381,9 @@ impl<O, B: AutodiffBackend> AmpOptimizer<O, B> {
         M: AutodiffModule<B>,
         O: Optimizer<M, B>,
     {
-        let module = self.checked(module, grads, |inner, module, grads| {
+        self.checked(module, grads, |inner, module, grads| {
             inner.step(lr, module, grads)
-        });
-        (module, self.last_outcome())
+        })
     }
 
     /// The step that was just made, or what its loss scale wants training to stop for.
@@ -356,20 +409,20 @@ impl<O, B: AutodiffBackend> AmpOptimizer<O, B> {
         module: M,
         grads: GradientsParams,
         step: impl FnOnce(&mut O, M, GradientsParams) -> M,
-    ) -> M {
+    ) -> (M, Result<StepOutcome, LossScaleError>) {
         let outcome = if self.finite_check || self.clip_norm.is_some() {
-            let verdict = self
-                .scaler
-                .inspect::<B>()
-                .gradients(0, &module, &grads)
-                .judge();
-            outcome(&verdict, verdict.overflowed(0), |_| true)
+            let inspection = self.scaler.inspect::<B>();
+            match inspection.gradients(0, &module, &grads).try_judge() {
+                Ok(verdict) => outcome(&verdict, verdict.overflowed(0), |_| true),
+                Err(error) => return (module, Err(error.into())),
+            }
         } else {
             unchecked()
         };
-        self.finish(outcome, module, |inner, weights, amp, factor, module| {
+        let module = self.finish(outcome, module, |inner, weights, amp, factor, module| {
             step_full(inner, weights, amp, factor, module, grads, step)
-        })
+        });
+        (module, self.last_outcome())
     }
 
     /// Applies what was decided, and tells whoever follows.
@@ -399,9 +452,12 @@ impl<O, B: AutodiffBackend> AmpOptimizer<O, B> {
             let skipped = outcome.status == StepStatus::Skipped;
             amp.tracer().end_step(skipped, &module);
         }
-        self.announcer
-            .announce(&outcome, amp.config().half(), amp.tracer());
-        self.monitor.record(outcome);
+        let first = match self.scaler.ranks() {
+            Some(_) => self.recorder.record_once(outcome.clone()),
+            None => self.recorder.record(outcome.clone()),
+        };
+        let half = amp.config().half();
+        self.announcer.announce(&outcome, half, amp.tracer(), first);
         module
     }
 }
@@ -496,11 +552,14 @@ where
     /// # Panics
     ///
     /// If the step was skipped, the scale cannot go down, and the rule says
-    /// [`AtFloorPolicy::Error`](crate::AtFloorPolicy::Error); [`AmpOptimizer::try_step`] returns an
-    /// error in its place.
+    /// [`AtFloorPolicy::Error`](crate::AtFloorPolicy::Error), or if
+    /// [other ranks](AmpOptimizer::with_ranks) did not step along; [`AmpOptimizer::try_step`] returns
+    /// an error in its place.
     fn step(&mut self, lr: LearningRate, module: M, grads: GradientsParams) -> M {
-        let (module, _) = self.try_step(lr, module, grads);
-        self.stop_if_asked_to();
+        let (module, outcome) = self.try_step(lr, module, grads);
+        if let Err(error) = outcome {
+            panic!("{error}");
+        }
         module
     }
 
@@ -510,11 +569,13 @@ where
     fn step_multi(&mut self, lr: LearningRate, module: M, grads: MultiGradientsParams) -> M {
         // Summed here, once, so that the check sees what the optimizer will.
         let (grads, devices) = merge::<B, M>(grads, &module);
-        let module = self.checked(module, grads, |inner, module, grads| {
+        let (module, outcome) = self.checked(module, grads, |inner, module, grads| {
             let grads = devices.scatter::<B, M>(grads, &module);
             inner.step_multi(lr, module, grads)
         });
-        self.stop_if_asked_to();
+        if let Err(error) = outcome {
+            panic!("{error}");
+        }
         module
     }
 
@@ -526,8 +587,8 @@ where
                 half: config.half(),
                 scales: self.scaler.scales(),
                 weights: scope::bare(|| self.weights.to_data()),
-                applied: self.monitor.applied(),
-                skipped: self.monitor.skipped(),
+                applied: self.recorder.monitor.applied(),
+                skipped: self.recorder.monitor.skipped(),
             },
             inner: self.inner.to_record(),
         }
@@ -564,7 +625,8 @@ impl<O, B: AutodiffBackend> AmpOptimizer<O, B> {
     {
         self.scaler.resume(&record.state.scales)?;
         self.weights.load(record.state.weights);
-        self.monitor
+        self.recorder
+            .monitor
             .restore(record.state.applied, record.state.skipped);
         self.inner = self.inner.load_record(record.inner);
         Ok(self)

@@ -10,7 +10,8 @@ use crate::{NonFinite, ScaleUpdate};
 pub enum StepStatus {
     /// The parameters were updated.
     Applied,
-    /// A gradient was infinite or NaN: parameters, optimizer state and masters are what they were.
+    /// A gradient was infinite or NaN, on this or on another rank: parameters, optimizer state and
+    /// masters are what they were.
     Skipped,
     /// There was no gradient, so there was nothing to update and nothing to learn about the scale.
     NoGradients,
@@ -31,7 +32,7 @@ pub struct StepOutcome {
     pub grad_norm: Option<f64>,
     /// The factor by which gradients were clipped, from 0 to 1; 1 when they were not.
     pub clip_factor: f64,
-    /// What was not finite, and in which parameters.
+    /// What was not finite on this rank, and in which parameters.
     pub non_finite: Option<NonFinite>,
 }
 
@@ -64,7 +65,9 @@ impl fmt::Display for StepOutcome {
                     [] => write!(f, "the gradients")?,
                 }
             }
-            (StepStatus::Skipped, None) => write!(f, "step skipped with another optimizer's")?,
+            (StepStatus::Skipped, None) => {
+                write!(f, "step skipped with that of another rank or optimizer")?
+            }
             (StepStatus::Applied, _) => write!(f, "step applied")?,
             (StepStatus::NoGradients, _) => write!(f, "no gradients")?,
         }
@@ -97,6 +100,21 @@ struct Totals {
     skipped: u64,
 }
 
+impl Totals {
+    fn record(&mut self, outcome: StepOutcome) {
+        match outcome.status {
+            StepStatus::Applied => self.applied = self.applied.saturating_add(1),
+            StepStatus::Skipped => self.skipped = self.skipped.saturating_add(1),
+            StepStatus::NoGradients => {}
+        }
+        self.recorded += 1;
+        if self.recent.len() == RECENT {
+            self.recent.pop_front();
+        }
+        self.recent.push_back((outcome, self.skipped));
+    }
+}
+
 impl StepMonitor {
     /// The last step, if there was one.
     pub fn last(&self) -> Option<StepOutcome> {
@@ -113,8 +131,7 @@ impl StepMonitor {
         self.lock().skipped
     }
 
-    /// How many steps there were, for [`StepMonitor::follow`] to begin after them.
-    #[cfg(feature = "train")]
+    /// How many steps there were, those without gradients too.
     pub(crate) fn recorded(&self) -> u64 {
         self.lock().recorded
     }
@@ -132,18 +149,22 @@ impl StepMonitor {
     }
 
     pub(crate) fn record(&self, outcome: StepOutcome) {
+        self.lock().record(outcome);
+    }
+
+    /// Records a step by its number from 1, unless another rank has; whether this was the first.
+    pub(crate) fn record_once(&self, number: u64, outcome: StepOutcome) -> bool {
         let mut totals = self.lock();
-        match outcome.status {
-            StepStatus::Applied => totals.applied = totals.applied.saturating_add(1),
-            StepStatus::Skipped => totals.skipped = totals.skipped.saturating_add(1),
-            StepStatus::NoGradients => {}
+        if totals.recorded < number {
+            totals.record(outcome);
+            return true;
         }
-        totals.recorded += 1;
-        if totals.recent.len() == RECENT {
-            totals.recent.pop_front();
+        // The rank that overflowed knows more than the one that was first.
+        match totals.recent.back_mut() {
+            Some((last, _)) if last.non_finite.is_none() => last.non_finite = outcome.non_finite,
+            _ => {}
         }
-        let skipped = totals.skipped;
-        totals.recent.push_back((outcome, skipped));
+        false
     }
 
     pub(crate) fn restore(&self, applied: u64, skipped: u64) {

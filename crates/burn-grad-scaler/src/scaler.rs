@@ -5,8 +5,9 @@ use burn::optim::GradientsParams;
 use burn::tensor::backend::AutodiffBackend;
 use burn_mixed_precision::{Amp, LossScaling};
 
+use crate::agreement::{agree, largest};
 use crate::check::{Checked, GradCheck};
-use crate::{LossScale, LossScaleConfig, LossScaleError, ScaleUpdate};
+use crate::{LossScale, LossScaleConfig, LossScaleError, Ranks, RanksError, ScaleUpdate};
 
 /// The loss scales of one [`Amp`], one per loss, shared by every optimizer that trains with it.
 ///
@@ -17,6 +18,8 @@ pub struct Scaler {
     scales: Arc<Mutex<Vec<LossScale>>>,
     /// Done when another scaler of the same `Amp` was noticed.
     not_alone: Arc<Once>,
+    /// Who has to agree with this one before a scale moves.
+    ranks: Option<Arc<dyn Ranks>>,
 }
 
 /// The rule that a configuration of mixed precision asks for.
@@ -59,6 +62,7 @@ impl Scaler {
             amp: amp.clone(),
             scales: Arc::new(Mutex::new(vec![scale; amp.loss_scales().num_losses()])),
             not_alone: Arc::new(Once::new()),
+            ranks: None,
         };
         for loss_id in 0..amp.loss_scales().num_losses() {
             amp.loss_scales().set(loss_id, scale.scale());
@@ -67,6 +71,25 @@ impl Scaler {
             amp.loss_scales().attach();
         }
         Ok(scaler)
+    }
+
+    /// Moves the scales together with those of other ranks: see
+    /// [`AmpOptimizer::with_ranks`](crate::AmpOptimizer::with_ranks).
+    ///
+    /// Clones that were made before go on alone.
+    #[must_use]
+    pub fn with_ranks(self, ranks: impl Ranks + 'static) -> Self {
+        self.among(Some(Arc::new(ranks)))
+    }
+
+    pub(crate) fn among(mut self, ranks: Option<Arc<dyn Ranks>>) -> Self {
+        self.ranks = ranks;
+        self
+    }
+
+    /// Who has to agree before a scale moves; `None` for a scaler that is alone.
+    pub(crate) fn ranks(&self) -> Option<&Arc<dyn Ranks>> {
+        self.ranks.as_ref()
     }
 
     /// The settings whose losses are scaled.
@@ -140,21 +163,53 @@ impl Scaler {
         }
     }
 
-    /// Moves each loss's scale once, for what was found in its gradients.
+    /// As [`try_judge`](Scaler::try_judge), for those who cannot return an error.
     pub(crate) fn judge(&self, checked: Checked) -> Verdict {
-        let mut scales = self.lock();
+        self.try_judge(checked)
+            .unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Moves each loss's scale once, for what was found in its gradients, on any rank.
+    pub(crate) fn try_judge(&self, mut checked: Checked) -> Result<Verdict, RanksError> {
+        let mut scales = self.caught_up();
+        if let Some(ranks) = &self.ranks {
+            // Ranks may share this scaler: the lock is theirs while this one waits for them. Each
+            // writes the same next scale then, the one that follows from what they agreed on.
+            let before = scales.clone();
+            drop(scales);
+            agree(&**ranks, &mut checked, &before)?;
+            scales = self.lock();
+            *scales = before;
+        }
         let mut updates: Vec<(usize, ScaleUpdate)> = Vec::new();
-        for loss in checked.losses.iter().filter(|loss| loss.gradients > 0) {
+        for loss in checked.losses.iter().filter(|loss| loss.counts) {
             if updates.iter().any(|(loss_id, _)| *loss_id == loss.loss_id) {
                 continue;
             }
-            self.catch_up(loss.loss_id, &mut scales[loss.loss_id]);
             let mut of_loss = checked.losses.iter().filter(|l| l.loss_id == loss.loss_id);
-            let update = scales[loss.loss_id].update(of_loss.any(|l| l.non_finite.is_some()));
+            let update = scales[loss.loss_id].update(of_loss.any(|l| l.overflowed));
             self.amp.loss_scales().set(loss.loss_id, update.after);
             updates.push((loss.loss_id, update));
         }
-        Verdict { checked, updates }
+        drop(scales);
+        Ok(Verdict { checked, updates })
+    }
+
+    /// The largest norm that any rank has.
+    pub(crate) fn largest_norm(&self, norm: f64) -> Result<f64, RanksError> {
+        match &self.ranks {
+            Some(ranks) => largest(&**ranks, norm),
+            None => Ok(norm),
+        }
+    }
+
+    /// The scales, each as `backward` has used it.
+    fn caught_up(&self) -> MutexGuard<'_, Vec<LossScale>> {
+        let mut scales = self.lock();
+        for (loss_id, scale) in scales.iter_mut().enumerate() {
+            self.catch_up(loss_id, scale);
+        }
+        scales
     }
 
     /// Goes on from the scale that `backward` has used, if somebody else has set it.
@@ -237,8 +292,16 @@ impl<B: AutodiffBackend> Inspection<'_, B> {
     }
 
     /// Reads the result, one device-to-host read for all, and moves each loss's scale once.
+    ///
+    /// # Panics
+    ///
+    /// If there are [ranks](crate::AmpOptimizer::with_ranks) and they do not come together.
     pub fn judge(self) -> Verdict {
         self.scaler.judge(self.check.read())
+    }
+
+    pub(crate) fn try_judge(self) -> Result<Verdict, RanksError> {
+        self.scaler.try_judge(self.check.read())
     }
 }
 
@@ -250,11 +313,11 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// Whether a gradient of this loss, in any of the models, was infinite or NaN.
+    /// Whether a gradient of this loss, in any of the models and on any rank, was infinite or NaN.
     pub fn overflowed(&self, loss_id: usize) -> bool {
         let of_loss = |loss: &&crate::check::LossCheck| loss.loss_id == loss_id;
         let mut losses = self.checked.losses.iter().filter(of_loss);
-        losses.any(|loss| loss.non_finite.is_some())
+        losses.any(|loss| loss.overflowed)
     }
 
     /// Whether gradients of this loss were looked at.

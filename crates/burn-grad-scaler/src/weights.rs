@@ -195,7 +195,24 @@ fn replace<B: AutodiffBackend, const D: usize>(
     param: Param<Tensor<B, D>>,
     value: Tensor<B::InnerBackend, D>,
 ) -> Param<Tensor<B, D>> {
-    param.map(|old| Tensor::from_inner(value).set_require_grad(old.is_require_grad()))
+    let id = param.id;
+    param.map(|old| leaf_like(id, &old, value))
+}
+
+/// A new leaf in the place of an old one: tracked as that was, and marked as that was for Burn's
+/// data-parallel training, which would leave the gradient of an unmarked parameter to each device.
+fn leaf_like<B: AutodiffBackend, const D: usize>(
+    id: ParamId,
+    old: &Tensor<B, D>,
+    value: Tensor<B::InnerBackend, D>,
+) -> Tensor<B, D> {
+    let leaf = Tensor::from_inner(value).set_require_grad(old.is_require_grad());
+    #[cfg(feature = "distributed")]
+    if old.is_distributed() {
+        return leaf.set_distributed(id.val().into());
+    }
+    let _ = id;
+    leaf
 }
 
 impl<B: AutodiffBackend> ModuleMapper<B> for Lift<'_, B> {
@@ -225,7 +242,7 @@ impl<B: AutodiffBackend> ModuleMapper<B> for Lift<'_, B> {
         match kept {
             Some(kept) => replace(param, kept),
             None if half && !is_o0(self.amp) => {
-                param.map(|tensor| cast_leaf(tensor, FloatDType::F32))
+                param.map(|tensor| cast_leaf(id, tensor, FloatDType::F32))
             }
             // An f32 value, also where a half one belongs: fresh from outside, its own master.
             None => param,
@@ -234,14 +251,15 @@ impl<B: AutodiffBackend> ModuleMapper<B> for Lift<'_, B> {
 }
 
 fn cast_leaf<B: AutodiffBackend, const D: usize>(
+    id: ParamId,
     tensor: Tensor<B, D>,
     dtype: FloatDType,
 ) -> Tensor<B, D> {
     if tensor.dtype() == DType::from(dtype) {
         return tensor;
     }
-    let tracked = tensor.is_require_grad();
-    Tensor::from_inner(tensor.inner().cast(dtype)).set_require_grad(tracked)
+    let value = tensor.clone().inner().cast(dtype);
+    leaf_like(id, &tensor, value)
 }
 
 /// Takes the stepped module apart again: values to keep, parameters in the model's dtypes.
@@ -263,7 +281,10 @@ impl<B: AutodiffBackend> ModuleMapper<B> for Lower<'_, B> {
             Some(half) if self.stochastic && stepped.dtype() == DType::F32 => {
                 replace(param, stochastic::round(stepped.clone(), half))
             }
-            _ => param.map(|tensor| cast_leaf(tensor, *dtype)),
+            _ => {
+                let id = param.id;
+                param.map(|tensor| cast_leaf(id, tensor, *dtype))
+            }
         };
         // Without masters the model's value is all that is left of the step.
         let kept = match self.masters {
@@ -352,7 +373,10 @@ impl<B: AutodiffBackend> ModuleMapper<B> for Restore<'_, B> {
         let dtype = self.dtype(param.val().dtype());
         match kept {
             Some(value) => replace(param, value.to_device(&device).cast(dtype)),
-            None => param.map(|tensor| cast_leaf(tensor, dtype)),
+            None => {
+                let id = param.id;
+                param.map(|tensor| cast_leaf(id, tensor, dtype))
+            }
         }
     }
 }

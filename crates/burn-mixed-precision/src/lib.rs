@@ -52,10 +52,14 @@ mod cast;
 mod config;
 mod counter;
 pub mod custom;
+#[cfg(feature = "distributed")]
+mod distributed;
 mod error;
 mod fast_backward;
 mod forward;
 mod half;
+#[cfg(feature = "ir")]
+mod ir;
 mod level;
 mod loss_scale;
 mod model;
