@@ -49,6 +49,10 @@ mod documentation {
     mod readme {}
     #[doc = include_str!("../docs/design.md")]
     mod design {}
+    #[doc = include_str!("../docs/debugging.md")]
+    mod debugging {}
+    #[doc = include_str!("../docs/scaling.md")]
+    mod scaling {}
     #[doc = include_str!("../CONTRIBUTING.md")]
     mod contributing {}
 }

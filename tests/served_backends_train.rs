@@ -1,6 +1,7 @@
 //! Burn's remote server and its router run the main job on a decorated backend.
 //!
-//! Server and client are one process here and speak over loopback, as two would.
+//! The server is a process of its own and speaks over loopback: in one process with its client it waits
+//! for locks of Burn's that the client holds while it waits for the server.
 
 #[path = "../examples/classification/mod.rs"]
 mod classification;
@@ -25,9 +26,9 @@ mod program;
 mod training;
 
 use std::net::{TcpListener, TcpStream};
-use std::sync::{Mutex, MutexGuard};
-use std::time::Duration;
-use std::{convert, thread};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use std::{convert, env, thread};
 
 use burn::backend::remote::RemoteDevice;
 use burn::backend::router::duo::MultiDevice;
@@ -36,7 +37,7 @@ use burn::module::AutodiffModule;
 use burn::optim::{AdamConfig, GradientsParams, Optimizer};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{DType, ElementConversion, FloatDType, Tensor};
-use burn_amp::{Amp, AmpConfig, HalfDType, MixedPrecision, OptLevel, uninstall};
+use burn_amp::{Amp, AmpConfig, HalfDType, MixedPrecision, OptLevel};
 
 use cli::Options;
 use data_sets::{CLASSES, Samples, digits};
@@ -47,33 +48,58 @@ use training::{Trained, train};
 /// What the server serves.
 type Served = MixedPrecision<Flex>;
 
-/// The server's device has one policy at a time: each test has it to itself, and leaves it bare.
-struct ServerPolicy(#[expect(dead_code, reason = "held")] MutexGuard<'static, ()>);
+/// A server with a policy, which ends with its test.
+struct Server {
+    process: Child,
+    device: RemoteDevice,
+}
 
-impl ServerPolicy {
-    fn new(config: AmpConfig) -> Self {
-        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-        let held = ONE_AT_A_TIME.lock().unwrap_or_else(|e| e.into_inner());
-        config.init::<Served>(&Default::default()).unwrap();
-        ServerPolicy(held)
+impl Server {
+    /// Runs [`serve`] in another process, on a free port.
+    fn start(config: AmpConfig) -> Self {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = port.local_addr().unwrap().port();
+        let process = Command::new(env::current_exe().unwrap())
+            .args(["serve", "--exact", "--ignored", "--nocapture"])
+            .env(PORT, port.to_string())
+            .env(POLICY, serde_json::to_string(&config).unwrap())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut server = Server {
+            process,
+            device: RemoteDevice::new(&format!("ws://127.0.0.1:{port}")),
+        };
+        let began = Instant::now();
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            let ended = server.process.try_wait().unwrap();
+            assert!(ended.is_none(), "the server ended: {ended:?}");
+            assert!(began.elapsed() < Duration::from_secs(60), "no server");
+            thread::sleep(Duration::from_millis(10));
+        }
+        server
     }
 }
 
-impl Drop for ServerPolicy {
+impl Drop for Server {
     fn drop(&mut self) {
-        uninstall(&<Served as burn::tensor::backend::BackendTypes>::Device::default());
+        let _ = self.process.kill();
+        let _ = self.process.wait();
     }
 }
 
-/// Starts a server that runs until the process ends, and returns its address as a device.
-fn serve() -> RemoteDevice {
-    let port = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = port.local_addr().unwrap().port();
-    thread::spawn(move || burn::server::start_websocket::<Served>(Default::default(), port));
-    while TcpStream::connect(("127.0.0.1", port)).is_err() {
-        thread::sleep(Duration::from_millis(10));
-    }
-    RemoteDevice::new(&format!("ws://127.0.0.1:{port}"))
+const PORT: &str = "SERVED_BACKENDS_PORT";
+const POLICY: &str = "SERVED_BACKENDS_POLICY";
+
+#[test]
+#[ignore = "the server that the other tests start"]
+fn serve() {
+    let (Ok(port), Ok(policy)) = (env::var(PORT), env::var(POLICY)) else {
+        return;
+    };
+    let config: AmpConfig = serde_json::from_str(&policy).unwrap();
+    config.init::<Served>(&Default::default()).unwrap();
+    burn::server::start_websocket::<Served>(Default::default(), port.parse().unwrap());
 }
 
 /// The main job, short; returns its losses and how many of the test digits it names rightly.
@@ -84,7 +110,7 @@ fn main_job<B: AutodiffBackend>(device: &B::Device, amp: &Amp) -> (Vec<f32>, f64
         ..Options::default()
     };
     B::seed(device, options.seed);
-    let began = std::time::Instant::now();
+    let began = Instant::now();
     let samples: &Samples = &data.train;
     let model = Cnn::<B>::new(samples.height, samples.width, CLASSES, device);
     let start = Trained::new(amp.cast_model(model), amp);
@@ -129,8 +155,8 @@ fn product<B: Backend>(device: &B::Device) -> (f32, DType) {
 #[test]
 fn the_main_job_runs_under_the_policy_of_a_server() {
     type Client = Autodiff<RemoteBackend>;
-    let _policy = ServerPolicy::new(AmpConfig::new(OptLevel::O1).with_half(HalfDType::Bf16));
-    let device = serve();
+    let server = Server::start(AmpConfig::new(OptLevel::O1).with_half(HalfDType::Bf16));
+    let device = server.device.clone();
     assert_eq!(product::<Client>(&device), (90112.0, DType::F32));
     learned(main_job::<Client>(&device, &o0()));
 }
@@ -139,8 +165,8 @@ fn the_main_job_runs_under_the_policy_of_a_server() {
 /// docs/scaling.md advises against it.
 #[test]
 fn f16_under_the_policy_of_a_server_has_the_range_of_f16() {
-    let _policy = ServerPolicy::new(AmpConfig::new(OptLevel::O1));
-    let device = serve();
+    let server = Server::start(AmpConfig::new(OptLevel::O1));
+    let device = server.device.clone();
     let (product, dtype) = product::<RemoteBackend>(&device);
     assert_eq!((product, dtype), (f32::INFINITY, DType::F32));
     // A cast to what it is already, the client thinks: it does not reach the server.
@@ -153,8 +179,8 @@ fn f16_under_the_policy_of_a_server_has_the_range_of_f16() {
 #[test]
 fn the_main_job_runs_on_a_server_under_the_policy_of_the_client() {
     type Client = MixedPrecision<Autodiff<RemoteBackend>>;
-    let _policy = ServerPolicy::new(AmpConfig::new(OptLevel::O0));
-    let device = serve();
+    let server = Server::start(AmpConfig::new(OptLevel::O0));
+    let device = server.device.clone();
     for level in [OptLevel::O1, OptLevel::O2] {
         let amp = AmpConfig::new(level).init::<Client>(&device).unwrap();
         assert_eq!(product::<Client>(&device), (f32::INFINITY, DType::F16));
@@ -164,8 +190,8 @@ fn the_main_job_runs_on_a_server_under_the_policy_of_the_client() {
 
 #[test]
 fn a_server_at_o0_computes_what_its_backend_does() {
-    let _policy = ServerPolicy::new(AmpConfig::new(OptLevel::O0));
-    let device = serve();
+    let server = Server::start(AmpConfig::new(OptLevel::O0));
+    let device = server.device.clone();
     assert_eq!(product::<RemoteBackend>(&device), (90000.0, DType::F32));
     let served = main_job::<Autodiff<RemoteBackend>>(&device, &o0());
     let local = main_job::<Autodiff<Flex>>(&Default::default(), &o0());
@@ -180,7 +206,8 @@ fn a_server_at_o0_computes_what_its_backend_does() {
 #[test]
 fn the_router_runs_a_decorated_backend_under_its_policy() {
     type Client = Autodiff<Router<(Served, Flex)>>;
-    let _policy = ServerPolicy::new(AmpConfig::new(OptLevel::O1).with_half(HalfDType::Bf16));
+    let bf16 = AmpConfig::new(OptLevel::O1).with_half(HalfDType::Bf16);
+    bf16.init::<Served>(&Default::default()).unwrap();
     let device = MultiDevice::B1(Default::default());
     assert_eq!(product::<Client>(&device), (90112.0, DType::F32));
 

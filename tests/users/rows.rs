@@ -44,9 +44,6 @@ impl Row {
     }
 }
 
-const TRACER: &str = "part of the overflow tracer and numerics report, which is to come";
-const SEVERAL_GPUS: &str = "part of training on several GPUs, which is to come";
-
 #[rustfmt::skip]
 const ROWS: &[Row] = &[
     row(1, "apex#93 apex#1052 apex#1105 lerobot#710 keras#17571",
@@ -68,8 +65,8 @@ const ROWS: &[Row] = &[
         .also(&["tests/attention_keeps_scores_in_f32.rs::scores_beyond_the_half_range_pick_the_largest"]),
     row(4, "torch#40497 apex#651",
         "the loss becomes NaN after some epochs, with the scale at next to nothing",
-        "a floor (1 by default, any other by setting), growth from there, and a warning with the parameter's name")
-        .missing("the name of the operation that overflowed first is part of the overflow tracer, which is to come"),
+        "a floor (1 by default, any other by setting), growth from there, and a warning with the parameter's name; the overflow tracer names the operation that overflowed first")
+        .also(&["tests/the_first_overflow_is_named.rs::on_skip_the_step_after_a_skipped_one_is_traced_and_told"]),
     row(5, "burn#315",
         "log_softmax of large logits is not finite",
         "log_softmax, softmax and softmin run in f32 with the maximum taken off"),
@@ -142,9 +139,11 @@ const ROWS: &[Row] = &[
         "`Fp16Optimizer::replay`, bounded"),
     row(26, "Megatron-Bridge#5591 torch#136009 torch#90057",
         "ranks disagree about an overflow or about the scale, and diverge or dead-lock",
-        "the scale is a function of what all found; Burn's step over several devices skips for each of them")
-        .also(&["tests/learner_trains_in_mixed_precision/several_devices.rs::step_multi_is_step_on_the_sum"])
-        .missing("the reduction over processes is part of training on several GPUs, which is to come"),
+        "the scale is a function of what all found; ranks agree on the verdict and on the scale before anything is applied, and a missing one is an error")
+        .also(&["tests/learner_trains_in_mixed_precision/several_devices.rs::step_multi_is_step_on_the_sum",
+                "tests/ranks_step_together.rs::all_ranks_skip_when_one_overflows",
+                "tests/ranks_step_together.rs::a_rank_with_another_scale_is_noticed_before_anything_is_applied",
+                "tests/ranks_step_together.rs::a_missing_rank_is_an_error_in_the_place_of_a_dead_lock"]),
     row(27, "torch#76282",
         "a skipped step also skips the communication that an optimizer does at each",
         "what has to happen at every step wraps `AmpOptimizer`, what belongs to applied steps is wrapped by it"),
@@ -266,8 +265,8 @@ const ROWS: &[Row] = &[
         .missing("a dry run that lists what would overflow is part of the numerics report, which is to come"),
     row(63, "torch#163519 torchtitan#1735",
         "sharded training needs a scaler that knows of shards",
-        "")
-        .missing(SEVERAL_GPUS),
+        "ranks skip together, whatever part of the parameters each has; not run on several GPUs, which were not at hand")
+        .also(&["tests/ranks_step_together.rs::all_ranks_skip_when_one_overflows"]),
     row(64, "lightning#20619",
         "tiny values in inputs and parameters vanish in a cast without a word",
         "")
@@ -275,16 +274,17 @@ const ROWS: &[Row] = &[
                   tensors do not vanish (row 11)"),
     row(65, "transformers#11274 transformers#12225",
         "which layer overflowed first?",
-        "")
-        .missing(TRACER),
+        "the overflow tracer names operation and module, with what the calls before it span")
+        .also(&["tests/the_first_overflow_is_named.rs::an_overflow_of_attention_scores_is_named_in_its_module"]),
     row(66, "torch#182156 MS-G3D#40",
         "anomaly detection fires on the infinities that a loss scale is there to find",
-        "")
-        .missing(TRACER),
+        "scaled gradients that overflow while the scale can go down are told apart: no fault")
+        .also(&["tests/the_first_overflow_is_named.rs::an_overflow_of_scaled_gradients_is_no_fault_while_the_scale_can_go_down"]),
     row(67, "OneTrainer#1154",
         "training should stop on a NaN loss, but not on an overflow of scaled gradients",
-        "")
-        .missing(TRACER),
+        "`Trace::fault` is nothing for the latter")
+        .also(&["tests/the_first_overflow_is_named.rs::an_overflow_of_scaled_gradients_is_no_fault_while_the_scale_can_go_down",
+                "tests/the_first_overflow_is_named.rs::an_overflow_of_gradients_at_the_floor_of_the_scale_is_a_fault"]),
     row(68, "torch#38958",
         "a region does not reach into decorated or compiled functions",
         "it reaches into whatever runs in it, on its thread"),
