@@ -400,7 +400,7 @@ impl<B: Backend> FloatTensorOps<Self> for MixedPrecision<B> {
         match B::float_is_require_grad(&tensor.inner) {
             // Detached, it is a new leaf.
             true => MixedTensor::with_slot(B::float_detach(tensor.inner)),
-            false => MixedTensor::new(B::float_detach(tensor.inner)),
+            false => tensor.moved(B::float_detach),
         }
     }
 
