@@ -2,25 +2,34 @@
 //!
 //! - [`NumericsReport`] watches some steps and says per tensor and per parameter what the casts lose,
 //!   which loss scales the gradients fit, and what to do about it.
+//! - [`DryRun`] runs a model once in f32 and says what each level would do to its numbers.
 //!
 //! It stands on [`burn_mixed_precision::observe`], and looks at tensors without changing them.
 #![deny(missing_docs)]
 
+mod dry_run;
 mod entry;
+mod full_run;
 mod histogram;
+mod parameter_places;
+mod prediction;
 mod recommendation;
 mod recorder;
 mod report;
+mod risk;
 mod rounding;
 mod scale_range;
 mod shares;
 mod table;
 
+pub use dry_run::DryRun;
 pub use entry::Entry;
 pub use histogram::Histogram;
+pub use prediction::Prediction;
 pub use recommendation::{Fault, Recommendation};
 pub use recorder::NumericsRecorder;
 pub use report::NumericsReport;
+pub use risk::Risk;
 pub use rounding::Rounding;
 pub use scale_range::ScaleRange;
 pub use shares::Shares;

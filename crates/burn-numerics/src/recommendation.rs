@@ -196,7 +196,7 @@ fn lower(entry: &Entry, half: HalfDType, scales: Scales) -> String {
 }
 
 /// As ` of fc1`, or nothing where the module is not known.
-fn module(place: &Place) -> String {
+pub(crate) fn module(place: &Place) -> String {
     match place {
         Place::Unknown => String::new(),
         Place::After(path) => format!(" after {path}"),
