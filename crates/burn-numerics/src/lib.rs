@@ -15,6 +15,7 @@ mod dry_run;
 mod entry;
 mod full_run;
 mod histogram;
+mod page;
 mod parameter_places;
 mod prediction;
 mod recommendation;

@@ -10,7 +10,8 @@ use crate::{Entry, NumericsRecorder, Recommendation, ScaleRange};
 /// What half precision did to the numbers of some steps: per tensor and per parameter, and what to do
 /// about it.
 ///
-/// As a value, as a table (`Display`) and as [JSON](NumericsReport::to_json).
+/// As a value, as a table (`Display`), as [JSON](NumericsReport::to_json) and as a
+/// [page](NumericsReport::page).
 ///
 /// # Limits
 ///
