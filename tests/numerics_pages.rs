@@ -4,9 +4,12 @@
 
 #[path = "support/browser.rs"]
 mod browser;
+#[path = "support/example.rs"]
+mod example;
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use burn::backend::Flex;
 use burn::tensor::Tensor;
@@ -109,4 +112,28 @@ fn the_page_shows_what_the_report_says() {
     for outside in ["http:", "https:", "<script", "src="] {
         assert!(!dom.contains(outside), "{outside}");
     }
+}
+
+#[test]
+fn the_example_prints_its_reports_and_writes_its_page() {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("numerics_example");
+    fs::create_dir_all(&dir).unwrap();
+    let output = Command::new(example::example("numerics"))
+        .current_dir(&dir)
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    for part in [
+        "O1 in f16, loss scale dynamic: fits",
+        "3 steps, loss scale",
+        "nothing to recommend",
+        "casts made that wrote",
+        "wrote numerics.html",
+    ] {
+        assert!(stdout.contains(part), "{part} in {stdout}");
+    }
+    let dom = browser::dom(&dir.join("numerics.html"));
+    assert_eq!(dom.matches("<figure>").count(), 12);
 }
