@@ -24,6 +24,7 @@ use burn::backend::autodiff::checkpoint::strategy::NoCheckpointing;
 
 pub use burn_grad_scaler::*;
 pub use burn_mixed_precision::*;
+pub use burn_numerics::*;
 
 /// A backend with mixed precision outside autodiff and [`FastBackward`] inside.
 ///

@@ -2,56 +2,18 @@
 //! three plots with something in them.
 #![cfg(feature = "flex")]
 
+#[path = "support/browser.rs"]
+mod browser;
 #[path = "support/example.rs"]
 mod example;
 
 use std::env;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
+use browser::{between, program, show};
 use example::example;
-
-/// A page as a browser has it.
-struct Shown {
-    dom: String,
-    /// What the page wrote on the browser's console.
-    console: Vec<String>,
-}
-
-/// The browser that is there: CI has one, a developer may.
-fn browser() -> Option<PathBuf> {
-    let names = ["chromium", "chromium-browser", "google-chrome", "chrome"];
-    let path = env::var_os("PATH")?;
-    env::split_paths(&path)
-        .flat_map(|dir| names.map(|name| dir.join(name)))
-        .find(|program| program.is_file())
-}
-
-fn show(browser: &Path, page: &Path) -> Shown {
-    let output = Command::new(browser)
-        .args(["--headless", "--no-sandbox", "--disable-gpu"])
-        .args(["--enable-logging=stderr", "--dump-dom"])
-        .arg(format!("file://{}", page.display()))
-        .output()
-        .unwrap();
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{stderr}");
-    Shown {
-        dom: String::from_utf8(output.stdout).unwrap(),
-        console: stderr
-            .lines()
-            .filter(|line| line.contains(":CONSOLE"))
-            .map(str::to_string)
-            .collect(),
-    }
-}
-
-#[track_caller]
-fn between<'a>(text: &'a str, start: &str, end: &str) -> &'a str {
-    let (_, rest) = text.split_once(start).unwrap_or_else(|| panic!("{start}"));
-    rest.split_once(end).unwrap_or_else(|| panic!("{end}")).0
-}
 
 /// The cells of the page's table, row by row.
 fn cells(dom: &str) -> Vec<Vec<String>> {
@@ -116,18 +78,7 @@ fn the_report_shows_what_the_table_says() {
         .collect();
     learned(&printed);
 
-    let dom = match browser() {
-        Some(browser) => {
-            let shown = show(&browser, &page);
-            assert!(shown.console.is_empty(), "{:#?}", shown.console);
-            shown.dom
-        }
-        None if env::var_os("CI").is_some() => panic!("no browser on PATH"),
-        None => {
-            eprintln!("no browser on PATH: the page is read, not shown");
-            fs::read_to_string(&page).unwrap()
-        }
-    };
+    let dom = browser::dom(&page);
     assert_eq!(cells(&dom), printed);
     for (plot, axes) in [
         ("loss", ["training step", "training loss (nats)"]),
@@ -209,7 +160,7 @@ fn learned(rows: &[Vec<String>]) {
 /// The silence of the console means something: an error on a page would be heard.
 #[test]
 fn an_error_on_a_page_is_heard() {
-    let Some(browser) = browser() else {
+    let Some(browser) = program() else {
         assert!(env::var_os("CI").is_none(), "no browser on PATH");
         eprintln!("no browser on PATH: nothing to hear with");
         return;

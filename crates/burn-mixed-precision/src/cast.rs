@@ -1,7 +1,7 @@
 //! The only place where tensors change their dtype.
 
 use burn_backend::tensor::FloatTensor;
-use burn_backend::{Backend, DType, FloatDType, Scalar, TensorMetadata};
+use burn_backend::{Backend, DType, FloatDType, Scalar, Shape, TensorMetadata};
 
 use crate::policy::{Meeting, is_like_a_mask, meet, widest};
 use crate::tensor::MixedTensor;
@@ -108,6 +108,50 @@ impl Plan {
         }
     }
 
+    /// Decides by the dtypes and shapes of a call's float inputs: what [`new`](Plan::new) and
+    /// [`arithmetic`] come to.
+    pub(crate) fn of(policy: &Policy, op: Op, inputs: &[(DType, &Shape)]) -> Plan {
+        if !policy.is_enabled() {
+            return Plan::UNTOUCHED;
+        }
+        let met = match inputs {
+            [lhs, rhs] => Plan::meeting(policy, op, *lhs, *rhs),
+            _ => None,
+        };
+        met.unwrap_or_else(|| {
+            let dtypes = inputs.iter().map(|(dtype, _)| *dtype);
+            Plan::decide(policy.rule(op), policy.half(), dtypes)
+        })
+    }
+
+    /// Where two operands of element-wise arithmetic meet that differ in dtype, under
+    /// [`CastRule::Promote`], which knows channel vectors.
+    fn meeting(
+        policy: &Policy,
+        op: Op,
+        lhs: (DType, &Shape),
+        rhs: (DType, &Shape),
+    ) -> Option<Plan> {
+        let rounding = VectorRounding::of(op)?;
+        if !policy.is_enabled() || policy.rule(op) != CastRule::Promote {
+            return None;
+        }
+        let mask =
+            rounding == VectorRounding::Output && (is_like_a_mask(lhs.1) || is_like_a_mask(rhs.1));
+        let vectors = policy.keeps_channel_vectors() && !mask;
+        Some(match (meet(lhs, rhs, vectors)?, rounding) {
+            (Meeting::ChannelVector(half), VectorRounding::Output) => Plan {
+                inputs: Some(FloatDType::F32),
+                output: Some(half),
+                ..Plan::UNTOUCHED
+            },
+            (Meeting::ChannelVector(dtype) | Meeting::Same(dtype), _) => Plan {
+                inputs: Some(dtype),
+                ..Plan::UNTOUCHED
+            },
+        })
+    }
+
     fn decide(rule: CastRule, half: HalfDType, mut dtypes: impl Iterator<Item = DType>) -> Plan {
         let Some(first) = dtypes.next() else {
             return Plan::UNTOUCHED;
@@ -144,6 +188,11 @@ impl Plan {
     /// The dtype in which the operation runs that has a first input of this dtype.
     pub(crate) fn inside(&self, first: DType) -> DType {
         self.inputs.map_or(first, DType::from)
+    }
+
+    /// The dtype of the output of an operation that runs in `inside`.
+    pub(crate) fn outcome(&self, inside: DType) -> DType {
+        self.output.map_or(inside, DType::from)
     }
 
     /// Decides for a call of `op` with numbers beside its float inputs, and gives the numbers as the
@@ -319,11 +368,22 @@ pub(crate) fn compare<B: Backend, R>(
 
 /// What a half tensor and an f32 channel vector do in an element-wise operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum VectorRounding {
+enum VectorRounding {
     /// The operation saves nothing for backward: compute in f32, round the result once.
     Output,
     /// The operation saves its operands for backward: round the vector, so that they are half.
     Operand,
+}
+
+impl VectorRounding {
+    /// How this operation knows channel vectors; `None` if it does not.
+    fn of(op: Op) -> Option<Self> {
+        match op {
+            Op::FloatAdd | Op::FloatSub => Some(VectorRounding::Output),
+            Op::FloatMul | Op::FloatDiv => Some(VectorRounding::Operand),
+            _ => None,
+        }
+    }
 }
 
 /// Runs element-wise arithmetic, which under [`CastRule::Promote`] knows channel vectors.
@@ -331,37 +391,23 @@ pub(crate) fn arithmetic<B: Backend>(
     op: Op,
     lhs: MixedTensor<B>,
     rhs: MixedTensor<B>,
-    rounding: VectorRounding,
     run: impl FnOnce(FloatTensor<B>, FloatTensor<B>) -> FloatTensor<B>,
 ) -> MixedTensor<B> {
     if lhs.inner.dtype() == rhs.inner.dtype() {
         return binary(op, lhs, rhs, run);
     }
     let (left, right) = (lhs.inner.shape(), rhs.inner.shape());
-    let mask =
-        rounding == VectorRounding::Output && (is_like_a_mask(&left) || is_like_a_mask(&right));
-    let meeting = scope::policy(
+    let plan = scope::policy(
         || B::float_device(&lhs.inner),
-        |policy| match policy {
-            Some(policy) if policy.is_enabled() && policy.rule(op) == CastRule::Promote => meet(
-                (lhs.inner.dtype(), &left),
-                (rhs.inner.dtype(), &right),
-                policy.keeps_channel_vectors() && !mask,
-            ),
-            _ => None,
+        |policy| {
+            policy.and_then(|policy| {
+                let (left, right) = ((lhs.inner.dtype(), &left), (rhs.inner.dtype(), &right));
+                Plan::meeting(policy, op, left, right)
+            })
         },
     );
-    let plan = match (meeting, rounding) {
-        (Some(Meeting::ChannelVector(half)), VectorRounding::Output) => Plan {
-            inputs: Some(FloatDType::F32),
-            output: Some(half),
-            ..Plan::UNTOUCHED
-        },
-        (Some(Meeting::ChannelVector(half) | Meeting::Same(half)), _) => Plan {
-            inputs: Some(half),
-            ..Plan::UNTOUCHED
-        },
-        (None, _) => return binary(op, lhs, rhs, run),
+    let Some(plan) = plan else {
+        return binary(op, lhs, rhs, run);
     };
     let plan = plan.observed(op, &[Some(&lhs), Some(&rhs)], &[]);
     plan.finish(run(plan.cast(lhs), plan.cast(rhs)))

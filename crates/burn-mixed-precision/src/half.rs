@@ -1,7 +1,6 @@
 use core::fmt;
 use core::str::FromStr;
 
-use burn::tensor::{bf16, f16};
 use burn_backend::{DType, FloatDType};
 use serde::{Deserialize, Serialize};
 
@@ -61,6 +60,11 @@ impl HalfDType {
 
     /// The value that a number has in this dtype: the nearest one, ties to even.
     ///
+    /// # Numerics
+    ///
+    /// Rounded once, from all digits of the f64: the conversion of the crate `half` looks at the first
+    /// 21 alone and takes a number just above a tie for the tie.
+    ///
     /// # Example: what becomes of an epsilon
     ///
     /// ```
@@ -71,9 +75,20 @@ impl HalfDType {
     /// assert_eq!(HalfDType::Bf16.round(257.0), 256.0);
     /// ```
     pub fn round(self, value: f64) -> f64 {
-        match self {
-            HalfDType::F16 => f16::from_f64(value).to_f64(),
-            HalfDType::Bf16 => bf16::from_f64(value).to_f64(),
+        if value == 0.0 || !value.is_finite() {
+            return value;
+        }
+        let (digits, smallest_normal) = match self {
+            HalfDType::F16 => (10, -14),
+            HalfDType::Bf16 => (7, -126),
+        };
+        let exponent = (value.to_bits() >> 52 & 0x7ff) as i32 - 1023;
+        // A power of two: dividing and multiplying by it is exact.
+        let step = 2f64.powi(exponent.max(smallest_normal) - digits);
+        let rounded = (value / step).round_ties_even() * step;
+        match rounded.abs() > self.max() {
+            true => f64::INFINITY.copysign(value),
+            false => rounded,
         }
     }
 }
@@ -100,6 +115,59 @@ impl FromStr for HalfDType {
                 value: text.to_string(),
                 allowed: "f16 (also fp16, float16, half) or bf16 (also bfloat16)".to_string(),
             }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::{bf16, f16};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(20_000))]
+
+        #[test]
+        fn rounding_is_the_conversion_of_f32(bits: u32) {
+            let number = f32::from_bits(bits);
+            let [ours, theirs] = [
+                [HalfDType::F16, HalfDType::Bf16].map(|half| half.round(f64::from(number))),
+                [f16::from_f32(number).to_f64(), bf16::from_f32(number).to_f64()],
+            ];
+            for (ours, theirs) in ours.into_iter().zip(theirs) {
+                prop_assert!(
+                    ours.to_bits() == theirs.to_bits() || ours.is_nan() && theirs.is_nan(),
+                    "{}: {} and {}", number, ours, theirs
+                );
+            }
+        }
+
+        #[test]
+        fn every_value_of_a_half_dtype_stays(bits: u16) {
+            for (half, value) in [
+                (HalfDType::F16, f16::from_bits(bits).to_f64()),
+                (HalfDType::Bf16, bf16::from_bits(bits).to_f64()),
+            ] {
+                let same = half.round(value).to_bits() == value.to_bits();
+                prop_assert!(same || value.is_nan(), "{} {}", half, value);
+            }
+        }
+    }
+
+    #[test]
+    fn a_number_just_above_a_tie_is_rounded_up() {
+        let just_above = 1.0 + 2f64.powi(-40);
+        for (half, digits, tiny) in [(HalfDType::F16, 10, -25), (HalfDType::Bf16, 7, -134)] {
+            let tie = 1.0 + 2f64.powi(-digits - 1);
+            assert_eq!(half.round(tie), 1.0);
+            assert_eq!(half.round(tie * just_above), 1.0 + 2f64.powi(-digits));
+            assert_eq!(half.round(2f64.powi(tiny)), 0.0);
+            assert_eq!(
+                half.round(2f64.powi(tiny) * just_above),
+                2f64.powi(tiny + 1)
+            );
         }
     }
 }

@@ -85,6 +85,6 @@ pub use half::HalfDType;
 pub use level::OptLevel;
 pub use loss_scale::{LossScales, LossScaling};
 pub use model::RUNNING_STATISTICS;
-pub use policy::{CastRule, Op, Policy, ScalarRole};
+pub use policy::{CastRule, DecidedBy, Explanation, Op, Policy, Reason, ScalarRole};
 pub use tensor::MixedTensor;
 pub use trace::{Cause, Finding, TensorRecord, Trace, TraceMode, TraceRecord, Tracer};

@@ -222,7 +222,7 @@ mod tests {
         assert_eq!(Place::behind(std::slice::from_ref(&scores)), scores);
         let relu = Place::behind(&[module("fc1")]);
         assert_eq!(relu, Place::After("fc1".into()));
-        assert_eq!(Place::behind(&[relu.clone()]), relu);
+        assert_eq!(Place::behind(std::slice::from_ref(&relu)), relu);
         let residual = Place::behind(&[module("embedding"), module("blocks.0.mha.output")]);
         assert_eq!(residual, Place::After("blocks.0.mha.output".into()));
         assert_eq!(Place::behind(&[Place::Unknown]), Place::Unknown);

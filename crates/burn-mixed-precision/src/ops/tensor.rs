@@ -9,9 +9,7 @@ use burn_backend::{
 
 use super::created::created;
 use super::host_read::{reads_full, widen};
-use crate::cast::{
-    Plan, VectorRounding, arithmetic, binary, compare, compare_scalar, read, unary, with_scalars,
-};
+use crate::cast::{Plan, arithmetic, binary, compare, compare_scalar, read, unary, with_scalars};
 use crate::tensor::MixedTensor;
 use crate::{MixedPrecision, Op, counter, observe};
 
@@ -79,7 +77,7 @@ impl<B: Backend> FloatTensorOps<Self> for MixedPrecision<B> {
     }
 
     fn float_add(lhs: FloatTensor<Self>, rhs: FloatTensor<Self>) -> FloatTensor<Self> {
-        arithmetic(Op::FloatAdd, lhs, rhs, VectorRounding::Output, B::float_add)
+        arithmetic(Op::FloatAdd, lhs, rhs, B::float_add)
     }
 
     fn float_add_scalar(lhs: FloatTensor<Self>, rhs: Scalar) -> FloatTensor<Self> {
@@ -107,7 +105,7 @@ impl<B: Backend> FloatTensorOps<Self> for MixedPrecision<B> {
     }
 
     fn float_sub(lhs: FloatTensor<Self>, rhs: FloatTensor<Self>) -> FloatTensor<Self> {
-        arithmetic(Op::FloatSub, lhs, rhs, VectorRounding::Output, B::float_sub)
+        arithmetic(Op::FloatSub, lhs, rhs, B::float_sub)
     }
 
     fn float_sub_scalar(lhs: FloatTensor<Self>, rhs: Scalar) -> FloatTensor<Self> {
@@ -117,13 +115,7 @@ impl<B: Backend> FloatTensorOps<Self> for MixedPrecision<B> {
     }
 
     fn float_mul(lhs: FloatTensor<Self>, rhs: FloatTensor<Self>) -> FloatTensor<Self> {
-        arithmetic(
-            Op::FloatMul,
-            lhs,
-            rhs,
-            VectorRounding::Operand,
-            B::float_mul,
-        )
+        arithmetic(Op::FloatMul, lhs, rhs, B::float_mul)
     }
 
     fn float_mul_scalar(lhs: FloatTensor<Self>, rhs: Scalar) -> FloatTensor<Self> {
@@ -133,13 +125,7 @@ impl<B: Backend> FloatTensorOps<Self> for MixedPrecision<B> {
     }
 
     fn float_div(lhs: FloatTensor<Self>, rhs: FloatTensor<Self>) -> FloatTensor<Self> {
-        arithmetic(
-            Op::FloatDiv,
-            lhs,
-            rhs,
-            VectorRounding::Operand,
-            B::float_div,
-        )
+        arithmetic(Op::FloatDiv, lhs, rhs, B::float_div)
     }
 
     fn float_div_scalar(lhs: FloatTensor<Self>, rhs: Scalar) -> FloatTensor<Self> {
@@ -414,7 +400,7 @@ impl<B: Backend> FloatTensorOps<Self> for MixedPrecision<B> {
         match B::float_is_require_grad(&tensor.inner) {
             // Detached, it is a new leaf.
             true => MixedTensor::with_slot(B::float_detach(tensor.inner)),
-            false => MixedTensor::new(B::float_detach(tensor.inner)),
+            false => tensor.moved(B::float_detach),
         }
     }
 

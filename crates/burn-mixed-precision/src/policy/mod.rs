@@ -1,10 +1,12 @@
 //! Which operation runs in which dtype: data, not code.
 
+mod explain;
 mod op;
 mod promote;
 mod rule;
 mod scalar_role;
 
+pub use explain::{DecidedBy, Explanation, Reason};
 pub use op::Op;
 pub(crate) use promote::{Meeting, is_like_a_mask, meet, widest};
 pub use rule::CastRule;
@@ -30,6 +32,8 @@ use crate::{ConvBackward, HalfDType, OptLevel};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
     enabled: bool,
+    /// Whose table the rules are before any override; none of [`Policy::full`].
+    level: Option<OptLevel>,
     half: HalfDType,
     rules: [CastRule; Op::ALL.len()],
     channel_vectors: bool,
@@ -48,6 +52,7 @@ impl Policy {
         }
         Policy {
             enabled: level != OptLevel::O0,
+            level: Some(level),
             half,
             rules,
             channel_vectors: true,
@@ -73,6 +78,7 @@ impl Policy {
     pub fn full() -> Self {
         Policy {
             enabled: true,
+            level: None,
             half: HalfDType::F16,
             rules: [CastRule::Full; Op::ALL.len()],
             channel_vectors: false,
