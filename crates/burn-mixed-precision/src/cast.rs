@@ -168,7 +168,10 @@ impl Plan {
         if matches!(rule, CastRule::Promote | CastRule::AsIs) || wide == DType::F64 {
             return match equal {
                 true => Plan::UNTOUCHED,
-                false => inputs(wide),
+                false => Plan {
+                    cache_output: wide == DType::F32,
+                    ..inputs(wide)
+                },
             };
         }
         match rule {

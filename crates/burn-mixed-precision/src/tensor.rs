@@ -70,6 +70,14 @@ impl<B: Backend> MixedTensor<B> {
         MixedTensor::new(arrange(self.inner)).coming_from(origin)
     }
 
+    /// With a slot of its own.
+    pub(crate) fn keeping_copies(self) -> Self {
+        MixedTensor {
+            slot: Some(Arc::default()),
+            ..self
+        }
+    }
+
     /// Notes where it comes from.
     pub(crate) fn coming_from(self, origin: Option<Arc<Origin>>) -> Self {
         MixedTensor { origin, ..self }

@@ -3,8 +3,8 @@ use core::future::Future;
 use burn_backend::ops::{FloatTensorOps, GridSampleOptions};
 use burn_backend::tensor::{BoolTensor, Device, FloatTensor, IndexingUpdateOp, IntTensor};
 use burn_backend::{
-    Backend, BoolDType, Distribution, ExecutionError, FloatDType, IntDType, Scalar, Shape, Slice,
-    TensorData,
+    Backend, BoolDType, DType, Distribution, ExecutionError, FloatDType, IntDType, Scalar, Shape,
+    Slice, TensorData, TensorMetadata,
 };
 
 use super::created::created;
@@ -183,7 +183,12 @@ impl<B: Backend> FloatTensorOps<Self> for MixedPrecision<B> {
     }
 
     fn float_reshape(tensor: FloatTensor<Self>, shape: Shape) -> FloatTensor<Self> {
-        tensor.moved(|tensor| B::float_reshape(tensor, shape))
+        // Burn's recurrent layers read each time step, a reshaped slice, once per gate.
+        let reshaped = tensor.moved(|tensor| B::float_reshape(tensor, shape));
+        match reshaped.inner.dtype() {
+            DType::F32 => reshaped.keeping_copies(),
+            _ => reshaped,
+        }
     }
 
     fn float_gather(
