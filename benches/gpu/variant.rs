@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use burn_amp::{AmpConfig, AmpError, HalfDType, LossScaling, OptLevel};
+use burn_amp::{AmpConfig, AmpError, HalfDType, LossScaling, OptLevel, TraceMode};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Variant {
@@ -31,6 +31,8 @@ pub enum Change {
     Inner,
     /// What is cheap to compute again is not kept for backward.
     Recompute,
+    /// The overflow tracer looks on.
+    Trace(TraceMode),
 }
 
 impl Variant {
@@ -47,6 +49,7 @@ impl Variant {
                     .with_flat_linear(change != Some(Change::FlatLinear));
                 match change {
                     Some(Change::Check) => config.with_loss_scale(LossScaling::Static(1024.0)),
+                    Some(Change::Trace(mode)) => config.with_trace(mode),
                     _ => config,
                 }
             }
@@ -68,7 +71,8 @@ impl FromStr for Variant {
     type Err = AmpError;
 
     /// `f32`, `hand-f16`, `O0`, `O1-f16`, `O2-bf16`, and `O1-f16-batched`, `O1-f16-unchecked`,
-    /// `O1-f16-plain`, `O1-f16-recompute` and `f32-recompute` for what can be changed.
+    /// `O1-f16-plain`, `O1-f16-recompute`, `O1-f16-traced`, `O1-f16-onskip` and `f32-recompute` for
+    /// what can be changed.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         if text == "f32-recompute" {
             return Ok(Variant::FullRecomputed);
@@ -87,6 +91,8 @@ impl FromStr for Variant {
                     Some("unchecked") => Some(Change::Check),
                     Some("plain") => Some(Change::Inner),
                     Some("recompute") => Some(Change::Recompute),
+                    Some("traced") => Some(Change::Trace(TraceMode::Always)),
+                    Some("onskip") => Some(Change::Trace(TraceMode::OnSkip)),
                     _ => None,
                 },
             },
