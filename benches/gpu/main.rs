@@ -8,13 +8,15 @@
 //! cargo bench --features cuda --bench gpu -- lm o1-f16
 //! ```
 //!
-//! `-- conv` times the weight gradients of single convolutions and checks their values.
+//! `-- conv` times the weight gradients of single convolutions and checks their values. `-- table` and
+//! `-- plot` read lines and need no GPU.
 
 mod backend;
 mod conv;
 mod data;
 mod measure;
 mod models;
+mod plot;
 mod table;
 mod task;
 mod training;
@@ -30,6 +32,7 @@ use burn_amp::{AmpBackend, AmpOptimizer, HalfDType, MixedPrecision};
 use backend::{Bare, Device};
 use measure::Sample;
 use models::{Cnn, Lm, Lstm, Mlp, ResNet};
+use table::Rows;
 use task::Task;
 use variant::{Change, Variant};
 
@@ -81,14 +84,20 @@ fn main() {
             let layer = layer.parse().expect("the index of a layer");
             conv::print(layer..layer + 1);
         }
-        ["table"] => table::print(std::io::stdin().lines().map(|line| line.expect("stdin"))),
+        ["table"] => rows().print(),
+        ["plot"] => print!("{}", plot::svg(&rows()).expect("a plot in memory")),
         [model, variant] => one(model, variant, Mode::Measure),
         [model, variant, "phases"] => one(model, variant, Mode::Phases),
         [model, variant, steps] => one(model, variant, Mode::Steps(steps.parse().expect("steps"))),
         _ => panic!(
-            "usage: gpu MODEL VARIANT [STEPS | phases] | gpu table < LINES | gpu conv [LAYER]"
+            "usage: gpu MODEL VARIANT [STEPS | phases] | gpu conv [LAYER] | gpu table < LINES | \
+             gpu plot < LINES"
         ),
     }
+}
+
+fn rows() -> Rows {
+    Rows::read(std::io::stdin().lines().map(|line| line.expect("stdin")))
 }
 
 fn one(model: &str, name: &str, mode: Mode) {

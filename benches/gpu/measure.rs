@@ -14,7 +14,7 @@ pub const LOSS_AFTER: usize = 20;
 const ROUNDS: usize = 3;
 const MAX_STEPS: usize = 10;
 const PHASED: usize = 5;
-const ROUND: Duration = Duration::from_secs(2);
+const ROUND: Duration = Duration::from_secs(1);
 
 /// One cell per column of the table.
 #[derive(Debug, Clone, PartialEq)]

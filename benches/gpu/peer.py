@@ -1,9 +1,10 @@
 """The same models and batches in PyTorch, as lines for `gpu table`: f32 with TF32, autocast f16 with
 GradScaler, autocast bf16.
 
-    python3 peer.py lm f16
+    python3 peer.py lm tf32 f16 bf16
 """
 
+import gc
 import math
 import statistics
 import sys
@@ -169,6 +170,7 @@ def classes(shape, count):
 
 
 def main(name, precision):
+    gc.collect()
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     torch.manual_seed(42)
     half = HALVES[precision]
@@ -224,4 +226,5 @@ def main(name, precision):
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    for precision in sys.argv[2:]:
+        main(sys.argv[1], precision)
