@@ -261,17 +261,16 @@ const ROWS: &[Row] = &[
         "its state is f32 at every level"),
     row(62, "fairseq#1739 fairseq#512 fairseq#515",
         "an f32 checkpoint overflows when it is continued in f16",
-        "")
-        .missing("a dry run that lists what would overflow is part of the numerics report, which is to come"),
+        "a dry run in f32, `DryRun`, lists the weights and operations that each level would overflow or flush")
+        .also(&["tests/dry_runs_find_what_would_overflow.rs::a_checkpoint_with_activations_beyond_65504_overflows_at_every_level_in_f16_alone"]),
     row(63, "torch#163519 torchtitan#1735",
         "sharded training needs a scaler that knows of shards",
         "ranks skip together, whatever part of the parameters each has; not run on several GPUs, which were not at hand")
         .also(&["tests/ranks_step_together.rs::all_ranks_skip_when_one_overflows"]),
     row(64, "lightning#20619",
         "tiny values in inputs and parameters vanish in a cast without a word",
-        "")
-        .missing("counting what casts flush is part of the numerics report, which is to come; numbers beside half \
-                  tensors do not vanish (row 11)"),
+        "`NumericsReport` counts what each cast flushes, of inputs, of parameters and of gradients")
+        .also(&["tests/numerics_are_reported.rs::a_cast_to_f16_of_1e_8_and_1_and_1e5_flushes_one_and_overflows_one"]),
     row(65, "transformers#11274 transformers#12225",
         "which layer overflowed first?",
         "the overflow tracer names operation and module, with what the calls before it span")
