@@ -1,13 +1,18 @@
 //! What the decorator adds to an operation that needs no cast: decorated against bare, 8 elements.
 //!
 //! The target is at most 100 ns on top of the bare backend, which itself takes about as long for so
-//! few elements. One group per place where the policy may come from.
+//! few elements. One group per place where the policy may come from. Then what it costs to look on: a
+//! training step by itself, under the overflow tracer, and under the numerics report.
 
 use std::hint::black_box;
 
 use burn::backend::Flex;
-use burn::tensor::{DType, Tensor, TensorPrimitive, backend::Backend};
-use burn_amp::{AmpConfig, MixedPrecision, OptLevel, scope, uninstall};
+use burn::nn::{Linear, LinearConfig};
+use burn::tensor::activation::relu;
+use burn::tensor::{DType, Distribution, Tensor, TensorPrimitive, backend::Backend};
+use burn_amp::{
+    AmpBackend, AmpConfig, MixedPrecision, NumericsReport, OptLevel, Trace, scope, uninstall,
+};
 use criterion::{Criterion, criterion_group, criterion_main};
 
 type Decorated = MixedPrecision<Flex>;
@@ -50,5 +55,30 @@ fn overhead(criterion: &mut Criterion) {
     amp.scope(|| operations::<Decorated>(criterion, "region at O1", "decorated"));
 }
 
-criterion_group!(benches, overhead);
+/// Forward and backward of three layers of 512, batch 128.
+fn observers(criterion: &mut Criterion) {
+    type B = AmpBackend<Flex>;
+
+    let device = Default::default();
+    let layers: [Linear<B>; 3] = [(); 3].map(|()| LinearConfig::new(512, 512).init(&device));
+    let batch = Tensor::<B, 2>::random([128, 512], Distribution::Default, &device);
+    let step = || {
+        let apply = |x, layer: &Linear<B>| relu(layer.forward(x));
+        let loss = layers.iter().fold(batch.clone(), apply).mean();
+        drop(loss.backward());
+    };
+    let amp = AmpConfig::new(OptLevel::O1).build().unwrap();
+    let mut group = criterion.benchmark_group("a training step at O1");
+    group.sample_size(20);
+    amp.scope(|| {
+        group.bench_function("by itself", |bencher| bencher.iter(step));
+        group.bench_function("traced", |bencher| bencher.iter(|| Trace::of(step).1));
+        group.bench_function("with the numerics report", |bencher| {
+            bencher.iter(|| NumericsReport::of(1, |_| step()).1);
+        });
+    });
+    group.finish();
+}
+
+criterion_group!(benches, overhead, observers);
 criterion_main!(benches);
