@@ -12,6 +12,7 @@ mod by_hand;
 mod checkpoints;
 mod data;
 mod data_parallel;
+mod faults;
 mod launch;
 mod model;
 mod schedule;

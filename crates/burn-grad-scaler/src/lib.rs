@@ -62,7 +62,7 @@ pub use fp16_optimizer::Fp16Optimizer;
 pub use grad_scaler::GradScaler;
 pub use local_ranks::LocalRanks;
 #[cfg(feature = "train")]
-pub use metrics::{GradNormMetric, LossScaleMetric, SkippedStepsMetric};
+pub use metrics::{FaultMetric, GradNormMetric, LossScaleMetric, SkippedStepsMetric};
 pub use optimizer::AmpOptimizer;
 pub use outcome::{StepMonitor, StepOutcome, StepStatus};
 pub use ranks::{Ranks, RanksError};

@@ -1,4 +1,4 @@
-//! Loss scale, gradient norm and skipped steps in Burn's dashboard and logs.
+//! Loss scale, gradient norm, skipped steps and traced faults in Burn's dashboard and logs.
 
 use std::sync::Arc;
 
@@ -7,6 +7,8 @@ use burn::train::metric::{
     Metric, MetricAttributes, MetricMetadata, MetricName, Numeric, NumericAttributes, NumericEntry,
     SerializedEntry,
 };
+
+use burn_mixed_precision::Tracer;
 
 use crate::{StepMonitor, StepOutcome};
 
@@ -109,3 +111,47 @@ step_metric!(
     SkippedStepsMetric, "Skipped Steps", false, 0, 0.0,
     |_, skipped| Some(skipped as f64)
 );
+
+/// The fault that the overflow tracer found last: phase, operation and module in words, or `none`.
+///
+/// Text, in the dashboard and in its logs. It needs [`AmpConfig::with_trace`], and stays until the next
+/// step is traced: with [`TraceMode::OnSkip`] that is the one after the next skipped step.
+///
+/// [`AmpConfig::with_trace`]: burn_mixed_precision::AmpConfig::with_trace
+/// [`TraceMode::OnSkip`]: burn_mixed_precision::TraceMode::OnSkip
+#[derive(Clone)]
+pub struct FaultMetric {
+    tracer: Tracer,
+    name: MetricName,
+}
+
+impl FaultMetric {
+    /// Follows a tracer: [`Amp::tracer`](burn_mixed_precision::Amp::tracer).
+    pub fn new(tracer: Tracer) -> Self {
+        Self {
+            tracer,
+            name: Arc::new("Fault".to_string()),
+        }
+    }
+}
+
+impl Metric for FaultMetric {
+    type Input = ();
+
+    fn name(&self) -> MetricName {
+        self.name.clone()
+    }
+
+    fn update(&mut self, _item: &(), _metadata: &MetricMetadata) -> SerializedEntry {
+        let fault = match self.tracer.last_fault() {
+            Some(fault) => format!("{}, {} {}", fault.phase, fault.op, fault.place),
+            None => "none".to_string(),
+        };
+        SerializedEntry {
+            formatted: fault.clone(),
+            serialized: fault,
+        }
+    }
+
+    fn clear(&mut self) {}
+}

@@ -6,8 +6,8 @@ use burn::module::Module;
 use burn_backend::Backend;
 use serde::{Deserialize, Serialize};
 
-use super::Trace;
 use super::recorder::Recorder;
+use super::{Finding, Trace};
 use crate::AmpError;
 use crate::observe::{self, Names, Session};
 
@@ -143,6 +143,11 @@ impl Tracer {
     /// The trace of the last step that was recorded by itself.
     pub fn last(&self) -> Option<Trace> {
         self.shared.last().clone()
+    }
+
+    /// The [fault](Trace::fault) of that trace.
+    pub fn last_fault(&self) -> Option<Finding> {
+        self.shared.last().as_ref()?.fault().cloned()
     }
 
     /// A step is over: ends its trace, says what was found, and begins the next one if it is due.
