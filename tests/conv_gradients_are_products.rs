@@ -360,40 +360,33 @@ fn of_many_channels() {
     check(&case).unwrap();
 }
 
-/// 49 positions, which no instruction of a GPU that multiplies tiles divides evenly.
-#[test]
-fn of_images_of_seven_by_seven() {
-    let case = Case {
-        images: 8,
-        channels_in: 24,
-        channels_out: 16,
+/// A kernel of 3 x 3 over square images, padded to keep their size.
+fn three_by_three(images: usize, channels: [usize; 2], size: usize) -> Case<2> {
+    Case {
+        images,
+        channels_in: channels[0],
+        channels_out: channels[1],
         groups: 1,
         kernel: [3, 3],
-        input: [7, 7],
+        input: [size, size],
         stride: [1, 1],
         padding: [1, 1],
         dilation: [1, 1],
         seed: 1,
-    };
-    check(&case).unwrap();
+    }
+}
+
+/// 49 positions, which no instruction of a GPU that multiplies tiles divides evenly.
+#[test]
+fn of_images_of_seven_by_seven() {
+    check(&three_by_three(8, [24, 16], 7)).unwrap();
 }
 
 /// Root mean squares over the elements. The products' roundings are independent, so together they
 /// weigh as much as one of the sum: sqrt(2) in all.
 #[test]
 fn the_error_is_that_of_two_roundings_whatever_the_batch() {
-    let case = Case {
-        images: 256,
-        channels_in: 8,
-        channels_out: 8,
-        groups: 1,
-        kernel: [3, 3],
-        input: [6, 6],
-        stride: [1, 1],
-        padding: [1, 1],
-        dilation: [1, 1],
-        seed: 1,
-    };
+    let case = three_by_three(256, [8, 8], 6);
     for half in HALVES {
         let dtype = half.dtype();
         let (x, grad) = (rounded(case.x(), dtype), rounded(case.output_grad(), dtype));

@@ -285,7 +285,7 @@ impl Plan {
             None => (output, None),
         };
         let tensor = match self.output.is_none() && self.cache_output {
-            true => MixedTensor::with_slot(output),
+            true => MixedTensor::new(output).keeping_copies(),
             false => MixedTensor::new(output),
         };
         tensor.coming_from(origin)

@@ -52,15 +52,6 @@ impl<B: Backend> MixedTensor<B> {
         }
     }
 
-    /// Wraps a tensor whose half copy is worth keeping.
-    pub(crate) fn with_slot(inner: FloatTensor<B>) -> Self {
-        MixedTensor {
-            inner,
-            slot: Some(Arc::default()),
-            origin: None,
-        }
-    }
-
     /// The same elements in another arrangement, by an operation that computes nothing.
     pub(crate) fn moved(self, arrange: impl FnOnce(FloatTensor<B>) -> FloatTensor<B>) -> Self {
         let origin = match observe::is_on() {
@@ -70,7 +61,7 @@ impl<B: Backend> MixedTensor<B> {
         MixedTensor::new(arrange(self.inner)).coming_from(origin)
     }
 
-    /// With a slot of its own.
+    /// With a slot of its own: its half copy is worth keeping.
     pub(crate) fn keeping_copies(self) -> Self {
         MixedTensor {
             slot: Some(Arc::default()),

@@ -404,7 +404,7 @@ impl<B: Backend> FloatTensorOps<Self> for MixedPrecision<B> {
         }
         match B::float_is_require_grad(&tensor.inner) {
             // Detached, it is a new leaf.
-            true => MixedTensor::with_slot(B::float_detach(tensor.inner)),
+            true => MixedTensor::new(B::float_detach(tensor.inner)).keeping_copies(),
             false => tensor.moved(B::float_detach),
         }
     }
@@ -417,7 +417,7 @@ impl<B: Backend> FloatTensorOps<Self> for MixedPrecision<B> {
         if same && tensor.has_slot() {
             return tensor;
         }
-        MixedTensor::with_slot(B::float_set_require_grad(tensor.inner, require_grad))
+        MixedTensor::new(B::float_set_require_grad(tensor.inner, require_grad)).keeping_copies()
     }
 
     fn float_is_require_grad(tensor: &FloatTensor<Self>) -> bool {
