@@ -571,13 +571,13 @@ fn op_table() -> String {
 
 #[test]
 fn the_documented_table_is_the_one_in_force() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/op-table.md");
     if std::env::var_os("UPDATE_DOCS").is_some() {
-        std::fs::write(path, op_table()).unwrap();
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/op-table.md");
+        return std::fs::write(path, op_table()).unwrap();
     }
-    let written = std::fs::read_to_string(path).unwrap_or_default();
+    // In the binary, since a machine with a GPU may have no repository.
     assert!(
-        written == op_table(),
+        include_str!("../docs/op-table.md") == op_table(),
         "docs/op-table.md is stale: UPDATE_DOCS=1 cargo test --test casts_follow_the_op_table"
     );
 }

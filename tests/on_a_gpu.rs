@@ -2,7 +2,7 @@
 //! toolchain: `benches/gpu/test` runs it there, a process and a folder of tuned kernels for each.
 //!
 //! ```sh
-//! cargo test --release --no-default-features --features cuda --test on_a_gpu --no-run
+//! cargo test --release --no-default-features --features cuda,fusion,autotune --test on_a_gpu --no-run
 //! ```
 
 #![allow(

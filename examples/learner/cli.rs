@@ -36,6 +36,9 @@ Files
 Ctrl-C ends the training after its step; the checkpoints of whole epochs stay. The dashboard has the
 keyboard to itself: there it is q, then s.
 
+  --trace                  trace the step after a skipped one; the dashboard and its logs name the
+                           operation and module where an overflow began, if the loss scale cannot
+                           cure it
   --plain                  a line an epoch in place of the dashboard
   --quick                  2 epochs; flags after it count
   --help, -h               show this text
@@ -62,6 +65,8 @@ pub struct Options {
     pub seed: u64,
     pub artifacts: PathBuf,
     pub resume: bool,
+    /// The overflow tracer looks at the step after a skipped one.
+    pub trace: bool,
     /// No dashboard.
     pub plain: bool,
 }
@@ -79,6 +84,7 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command<Options
         seed: 1,
         artifacts: PathBuf::from("artifacts"),
         resume: false,
+        trace: false,
         plain: false,
     };
     let mut precision = PrecisionFlags::default();
@@ -93,6 +99,7 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command<Options
             "seed" => options.seed = flag.seed()?,
             "artifacts" => options.artifacts = flag.path()?,
             "resume" => options.resume = true,
+            "trace" => options.trace = true,
             "plain" => options.plain = true,
             "quick" => options.epochs = 2,
             _ => return precision.take(flag),

@@ -35,7 +35,10 @@ use burn::train::metric::{AccuracyMetric, LearningRateMetric, LossMetric};
 use burn::train::{
     Interrupter, Learner, MetricEarlyStoppingStrategy, StoppingCondition, SupervisedTraining,
 };
-use burn_amp::{AmpOptimizer, AmpScheduler, GradNormMetric, LossScaleMetric, SkippedStepsMetric};
+use burn_amp::{
+    AmpOptimizer, AmpScheduler, FaultMetric, GradNormMetric, LossScaleMetric, SkippedStepsMetric,
+    TraceMode,
+};
 
 use artifacts::Artifacts;
 use classification::count_correct;
@@ -69,7 +72,11 @@ fn run<B: AutodiffBackend>(options: Options) -> Result<End, Box<dyn Error>> {
     };
     let device = B::Device::default();
     B::seed(&device, options.seed);
-    let amp = options.precision.config().init::<B>(&device)?;
+    let mut config = options.precision.config();
+    if options.trace {
+        config = config.with_trace(TraceMode::OnSkip);
+    }
+    let amp = config.init::<B>(&device)?;
     println!("{}", opening::<B>(&device, &options.precision));
 
     let model = Cnn::<B>::new(data.train.height, data.train.width, CLASSES, &device);
@@ -113,6 +120,9 @@ fn run<B: AutodiffBackend>(options: Options) -> Result<End, Box<dyn Error>> {
     .with_interrupter(interrupter)
     .num_epochs(options.epochs)
     .summary();
+    if options.trace {
+        training = training.metric_train(FaultMetric::new(amp.tracer().clone()));
+    }
     if let Some(epoch) = last_epoch {
         say(&format!("resuming after epoch {epoch}"));
         training = training.checkpoint(epoch);

@@ -63,6 +63,14 @@ pub fn overflow(mut items: Vec<Item>, batch: usize) -> Vec<Item> {
     items
 }
 
+/// The points, so close to the origin that half precision takes them for it.
+pub fn faint(mut items: Vec<Item>) -> Vec<Item> {
+    for item in &mut items {
+        item.features = item.features.map(|feature| feature * 1e-9);
+    }
+    items
+}
+
 /// The points without those of these batches.
 pub fn without(items: &[Item], batches: &[usize]) -> Vec<Item> {
     let chunks = items.chunks(BATCH).enumerate();

@@ -18,7 +18,10 @@ use burn::train::renderer::{
 use burn::train::{
     ExecutionStrategy, Learner, MultiDeviceOptim, SupervisedTraining, TrainingStrategy,
 };
-use burn_amp::{AmpOptimizer, AmpScheduler, GradNormMetric, LossScaleMetric, SkippedStepsMetric};
+use burn_amp::{
+    AmpOptimizer, AmpScheduler, GradNormMetric, LossScaleMetric, NumericsMetric, NumericsMonitor,
+    SkippedStepsMetric,
+};
 
 use crate::data::{Item, batches, loader};
 use crate::data_parallel::DataParallel;
@@ -53,6 +56,7 @@ pub struct Plan<'a> {
     pub accumulation: Option<usize>,
     pub devices: Option<Several>,
     pub recording: Option<Recording>,
+    pub numerics: Option<NumericsMonitor>,
     /// The epoch whose checkpoint to continue from.
     pub resume: Option<usize>,
 }
@@ -66,6 +70,7 @@ impl<'a> Plan<'a> {
             accumulation: None,
             devices: None,
             recording: None,
+            numerics: None,
             resume: None,
         }
     }
@@ -91,6 +96,12 @@ impl<'a> Plan<'a> {
                 .renderer(Silent)
                 .num_epochs(self.epochs)
                 .summary();
+        let training = match &self.numerics {
+            Some(numerics) => training
+                .metric_train_numeric(NumericsMetric::flushed(numerics))
+                .metric_train_numeric(NumericsMetric::near_overflow(numerics)),
+            None => training,
+        };
         let training = match self.accumulation {
             Some(steps) => training.grads_accumulation(steps),
             None => training,

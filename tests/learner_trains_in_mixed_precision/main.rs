@@ -15,6 +15,7 @@ mod data_parallel;
 mod faults;
 mod launch;
 mod model;
+mod numerics;
 mod schedule;
 mod several_devices;
 mod single_device;

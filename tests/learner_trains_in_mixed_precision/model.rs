@@ -6,7 +6,7 @@ use burn::nn::{BatchNorm, BatchNormConfig, Linear, LinearConfig, Relu};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{DType, Tensor, TensorData};
 use burn::train::{ClassificationOutput, InferenceStep, TrainOutput, TrainStep};
-use burn_amp::Amp;
+use burn_amp::{Amp, NumericsMonitor};
 
 use crate::data::{Batch, CLASSES, FEATURES};
 use crate::support::Mixed;
@@ -17,6 +17,8 @@ pub struct Net<B: Backend> {
     norm: BatchNorm<B>,
     last: Linear<B>,
     activation: Relu,
+    #[module(skip)]
+    numerics: Option<NumericsMonitor>,
 }
 
 impl<B: Backend> Net<B> {
@@ -26,7 +28,14 @@ impl<B: Backend> Net<B> {
             norm: BatchNormConfig::new(16).init(device),
             last: LinearConfig::new(16, CLASSES).init(device),
             activation: Relu::new(),
+            numerics: None,
         }
+    }
+
+    /// Its training steps are watched.
+    pub fn watched(mut self, numerics: NumericsMonitor) -> Self {
+        self.numerics = Some(numerics);
+        self
     }
 
     fn forward(&self, features: Tensor<B, 2>) -> Tensor<B, 2> {
@@ -81,8 +90,14 @@ impl<B: AutodiffBackend> TrainStep for Net<B> {
     type Output = ClassificationOutput<B>;
 
     fn step(&self, batch: Batch<B>) -> TrainOutput<ClassificationOutput<B>> {
-        let item = self.forward_classification(batch);
-        TrainOutput::new(self, item.loss.backward(), item)
+        let pass = || {
+            let item = self.forward_classification(batch);
+            TrainOutput::new(self, item.loss.backward(), item)
+        };
+        match &self.numerics {
+            Some(numerics) => numerics.watch(pass),
+            None => pass(),
+        }
     }
 }
 

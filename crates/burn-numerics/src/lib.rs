@@ -5,6 +5,7 @@
 //! - [`DryRun`] runs a model once in f32 and says what each level would do to its numbers.
 //! - [`CastReport`] says which casts a block makes, by whose rule, and which tensors go from half to f32 and
 //!   back.
+//! - [`NumericsMonitor`] watches every so many steps of a training, for logs and for Burn's dashboard.
 //!
 //! It stands on [`burn_mixed_precision::observe`], and looks at tensors without changing them.
 #![deny(missing_docs)]
@@ -15,6 +16,9 @@ mod dry_run;
 mod entry;
 mod full_run;
 mod histogram;
+#[cfg(feature = "train")]
+mod metric;
+mod monitor;
 mod page;
 mod parameter_places;
 mod prediction;
@@ -32,6 +36,9 @@ pub use cast_report::{CastEntry, CastReport};
 pub use dry_run::DryRun;
 pub use entry::Entry;
 pub use histogram::Histogram;
+#[cfg(feature = "train")]
+pub use metric::NumericsMetric;
+pub use monitor::NumericsMonitor;
 pub use prediction::Prediction;
 pub use recommendation::{Fault, Recommendation};
 pub use recorder::NumericsRecorder;

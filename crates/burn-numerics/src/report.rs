@@ -1,5 +1,6 @@
 use core::fmt;
 
+use burn_mixed_precision::HalfDType;
 use burn_mixed_precision::observe::Phase;
 use serde::Serialize;
 
@@ -148,6 +149,40 @@ impl NumericsReport {
             b.0.total_cmp(&a.0).then(b.1.total_cmp(&a.1))
         });
         entries
+    }
+
+    /// The share of numbers that casts to half make zero, from 0 to 1: of all the finite numbers other
+    /// than zero that were to be cast, values and gradients at the scale they had.
+    pub fn flushed(&self) -> f64 {
+        let cast = |entry: &Entry| HalfDType::of(entry.cast_to).filter(|_| entry.cast.is_some());
+        self.mean_share(cast, |entry, half| entry.before.shares(half, 0).flushed)
+    }
+
+    /// The share of numbers in half within a factor of 2^3 of its largest, from 0 to 1: of all the
+    /// finite numbers other than zero that are half or are cast to it.
+    pub fn near_overflow(&self) -> f64 {
+        self.mean_share(Entry::half, |entry, half| {
+            entry.before.shares(half, 0).near_overflow
+        })
+    }
+
+    /// The mean over tensors of a share of their nonzero numbers, weighted by how many those are.
+    fn mean_share(
+        &self,
+        half: impl Fn(&Entry) -> Option<HalfDType>,
+        share: impl Fn(&Entry, HalfDType) -> f64,
+    ) -> f64 {
+        let (mut sum, mut weights) = (0.0, 0.0);
+        for entry in &self.entries {
+            if let Some(half) = half(entry) {
+                let seen = &entry.before;
+                let nonzero = seen.nonzero() as f64 / seen.total().max(1) as f64;
+                let weight = entry.elements as f64 * nonzero;
+                sum += weight * share(entry, half);
+                weights += weight;
+            }
+        }
+        if weights > 0.0 { sum / weights } else { 0.0 }
     }
 
     /// The whole report as JSON.
