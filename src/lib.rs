@@ -19,14 +19,14 @@
 //! ```
 #![deny(missing_docs)]
 
-use burn::backend::Autodiff;
 use burn::backend::autodiff::checkpoint::strategy::NoCheckpointing;
 
 pub use burn_grad_scaler::*;
 pub use burn_mixed_precision::*;
 pub use burn_numerics::*;
 
-/// A backend with mixed precision outside autodiff and [`FastBackward`] inside.
+/// A backend with mixed precision outside autodiff, [`LeanAutodiff`] as autodiff and [`FastBackward`]
+/// inside.
 ///
 /// ```
 /// use burn::backend::Flex;
@@ -41,7 +41,7 @@ pub use burn_numerics::*;
 /// assert!(x.grad(&x.clone().matmul(x.clone()).sum().backward()).is_some());
 /// # Ok::<(), burn_amp::AmpError>(())
 /// ```
-pub type AmpBackend<B, C = NoCheckpointing> = MixedPrecision<Autodiff<FastBackward<B>, C>>;
+pub type AmpBackend<B, C = NoCheckpointing> = MixedPrecision<LeanAutodiff<FastBackward<B>, C>>;
 
 /// Compiles and runs the programs of the Markdown files.
 #[cfg(doctest)]

@@ -118,6 +118,7 @@ pub struct AmpConfig {
     pub(crate) scalar_guard: bool,
     pub(crate) stochastic_rounding: bool,
     pub(crate) conv_backward: ConvBackward,
+    pub(crate) lean_backward: bool,
     pub(crate) keep_f32_modules: Vec<String>,
     pub(crate) trace: TraceMode,
 }
@@ -151,6 +152,7 @@ impl AmpConfig {
             scalar_guard: true,
             stochastic_rounding: false,
             conv_backward: ConvBackward::Fastest,
+            lean_backward: true,
             keep_f32_modules: NORM_LAYERS.map(str::to_string).to_vec(),
             trace: TraceMode::Off,
         }
@@ -291,6 +293,16 @@ impl AmpConfig {
         self
     }
 
+    /// Sets whether softmax, log_softmax and layer_norm keep one half tensor for backward, with
+    /// [`LeanAutodiff`](crate::LeanAutodiff) in place of Burn's autodiff (yes unless set).
+    ///
+    /// Less memory and fewer kernels, for gradients that are computed from numbers rounded to half.
+    #[must_use]
+    pub fn with_lean_backward(mut self, lean: bool) -> Self {
+        self.lean_backward = lean;
+        self
+    }
+
     /// Replaces the set of modules that stay in f32 in a half model, by struct name.
     #[must_use]
     pub fn with_keep_f32_modules<S: Into<String>>(
@@ -394,7 +406,8 @@ impl AmpConfig {
             .with_channel_vectors(self.channel_vectors)
             .with_flat_linear(self.flat_linear)
             .with_scalar_guard(self.scalar_guard)
-            .with_conv_backward(self.conv_backward);
+            .with_conv_backward(self.conv_backward)
+            .with_lean_backward(self.lean_backward);
         self.rules
             .iter()
             .fold(table, |policy, (op, rule)| policy.with_rule(*op, *rule))

@@ -52,6 +52,7 @@ mod cast;
 mod config;
 mod counter;
 pub mod custom;
+mod delegate;
 #[cfg(feature = "distributed")]
 mod distributed;
 mod error;
@@ -60,6 +61,7 @@ mod forward;
 mod half;
 #[cfg(feature = "ir")]
 mod ir;
+mod lean_autodiff;
 mod level;
 mod loss_scale;
 mod model;
@@ -82,6 +84,7 @@ pub use error::AmpError;
 pub use fast_backward::{ConvBackward, FastBackward, Im2col};
 pub use forward::CastFloats;
 pub use half::HalfDType;
+pub use lean_autodiff::LeanAutodiff;
 pub use level::OptLevel;
 pub use loss_scale::{LossScales, LossScaling};
 pub use model::RUNNING_STATISTICS;

@@ -1,31 +1,22 @@
 //! A decorator that stands inside autodiff, where the operations of backward are visible.
 //!
-//! One file per trait of Burn's, as in `ops`; all but the weight gradients of convolutions is passed
-//! on.
+//! All but the weight gradients of convolutions is [passed on](crate::delegate).
 
 #![deny(clippy::missing_trait_methods)]
 
-mod activation;
-mod bool_tensor;
 #[cfg(feature = "distributed")]
 mod distributed;
 mod im2col;
-mod int_tensor;
 mod module;
-mod qtensor;
 mod tensor;
-mod transaction;
 
 use core::marker::PhantomData;
 
-use burn_backend::ops::ConvOptions;
-use burn_backend::tensor::FloatTensor;
-use burn_backend::{
-    Backend, BackendTypes, DType, DTypeUsageSet, ExecutionError, TensorData, TensorMetadata,
-};
+use burn_backend::{Backend, BackendTypes, TensorMetadata};
 use serde::{Deserialize, Serialize};
 
-use crate::{Policy, scope};
+use crate::delegate::signatures::*;
+use crate::{Policy, delegate, scope};
 
 pub use im2col::Im2col;
 
@@ -101,54 +92,34 @@ impl<B: Backend> BackendTypes for FastBackward<B> {
 }
 
 impl<B: Backend> Backend for FastBackward<B> {
-    fn ad_enabled(device: &Self::Device) -> bool {
-        B::ad_enabled(device)
-    }
-
-    fn memory_persistent_allocations<
-        Output: Send,
-        Input: Send,
-        Func: Fn(Input) -> Output + Send,
-    >(
-        device: &Self::Device,
-        input: Input,
-        func: Func,
-    ) -> Output {
-        B::memory_persistent_allocations(device, input, func)
-    }
-
-    fn memory_cleanup(device: &Self::Device) {
-        B::memory_cleanup(device)
-    }
+    delegate::backend!(B);
 
     fn name(device: &Self::Device) -> String {
         format!("fast-backward<{}>", B::name(device))
     }
+}
 
-    fn seed(device: &Self::Device, seed: u64) {
-        B::seed(device, seed)
-    }
+impl<B: Backend> ActivationOps<Self> for FastBackward<B> {
+    delegate::activation!(B);
 
-    fn sync(device: &Self::Device) -> Result<(), ExecutionError> {
-        B::sync(device)
+    forward! {
+        fn softmax(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self>;
+        fn log_softmax(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self>;
     }
+}
 
-    fn staging<'a, Iter>(data: Iter, device: &Self::Device)
-    where
-        Iter: Iterator<Item = &'a mut TensorData>,
-    {
-        B::staging(data, device)
-    }
+impl<B: Backend> IntTensorOps<Self> for FastBackward<B> {
+    delegate::int_tensor!(B);
+}
 
-    fn supports_dtype(device: &Self::Device, dtype: DType) -> bool {
-        B::supports_dtype(device, dtype)
-    }
+impl<B: Backend> BoolTensorOps<Self> for FastBackward<B> {
+    delegate::bool_tensor!(B);
+}
 
-    fn dtype_usage(device: &Self::Device, dtype: DType) -> DTypeUsageSet {
-        B::dtype_usage(device, dtype)
-    }
+impl<B: Backend> QTensorOps<Self> for FastBackward<B> {
+    delegate::qtensor!(B);
+}
 
-    fn device_count(type_id: u16) -> usize {
-        B::device_count(type_id)
-    }
+impl<B: Backend> TransactionOps<Self> for FastBackward<B> {
+    delegate::transaction!(B);
 }

@@ -6,10 +6,13 @@
 
 #![deny(clippy::missing_trait_methods)]
 
-/// Passes operations on to the inner backend.
+/// Passes operations on to the inner backend, which is `B` unless named.
 macro_rules! forward {
     ($(fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)?;)*) => {
         $(fn $name($($arg: $ty),*) $(-> $ret)? { B::$name($($arg),*) })*
+    };
+    ($inner:ty => $(fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)?;)*) => {
+        $(fn $name($($arg: $ty),*) $(-> $ret)? { <$inner>::$name($($arg),*) })*
     };
 }
 

@@ -41,6 +41,7 @@ pub struct Policy {
     flat_linear: bool,
     scalar_guard: bool,
     conv_backward: ConvBackward,
+    lean_backward: bool,
 }
 
 impl Policy {
@@ -63,6 +64,7 @@ impl Policy {
                 OptLevel::O0 => ConvBackward::Kernel,
                 _ => ConvBackward::Fastest,
             },
+            lean_backward: level != OptLevel::O0,
         }
     }
 
@@ -86,6 +88,7 @@ impl Policy {
             flat_linear: true,
             scalar_guard: true,
             conv_backward: ConvBackward::Fastest,
+            lean_backward: false,
         }
     }
 
@@ -128,6 +131,13 @@ impl Policy {
     #[must_use]
     pub fn with_conv_backward(mut self, backward: ConvBackward) -> Self {
         self.conv_backward = backward;
+        self
+    }
+
+    /// Switches whether [`LeanAutodiff`](crate::LeanAutodiff) [keeps less](Policy::lean_backward).
+    #[must_use]
+    pub fn with_lean_backward(mut self, lean: bool) -> Self {
+        self.lean_backward = lean;
         self
     }
 
@@ -195,6 +205,12 @@ impl Policy {
     /// ([`ConvBackward::Fastest`], except in [`Policy::off`]).
     pub fn conv_backward(&self) -> ConvBackward {
         self.conv_backward
+    }
+
+    /// Whether [`LeanAutodiff`](crate::LeanAutodiff) keeps one half tensor of softmax, log_softmax and
+    /// layer_norm for backward (on, except in [`Policy::off`] and [`Policy::full`]).
+    pub fn lean_backward(&self) -> bool {
+        self.lean_backward
     }
 
     /// The operations whose rule differs from the table of a level.
