@@ -185,7 +185,8 @@ fn overrides_win_over_the_level() {
         .with_channel_vectors(false)
         .with_flat_linear(false)
         .with_scalar_guard(false)
-        .with_conv_backward(ConvBackward::Im2col);
+        .with_conv_backward(ConvBackward::Im2col)
+        .with_lean_backward(false);
     assert_eq!(config.cast_model_type(), Some(ModelType::F32));
     assert_eq!(config.cast_model_outputs(), Some(ModelType::Half));
     assert_eq!(config.loss_scale(), LossScaling::Static(128.0));
@@ -195,6 +196,7 @@ fn overrides_win_over_the_level() {
     assert!(!amp.policy().keeps_channel_vectors());
     assert!(!amp.policy().flattens_linear());
     assert_eq!(amp.policy().conv_backward(), ConvBackward::Im2col);
+    assert!(!amp.policy().lean_backward());
     let overrides: Vec<_> = amp.policy().overrides(O2).collect();
     assert_eq!(overrides, [(Op::FloatExp, CastRule::AsIs)]);
 
@@ -233,6 +235,7 @@ fn unusual() -> AmpConfig {
         .with_scalar_guard(false)
         .with_stochastic_rounding(true)
         .with_conv_backward(ConvBackward::Kernel)
+        .with_lean_backward(false)
         .with_keep_f32_modules(["Mine"])
         .with_trace(TraceMode::OnSkip)
 }
