@@ -8,7 +8,6 @@ mod support;
 use std::cell::RefCell;
 use std::sync::Once;
 
-use burn::backend::Autodiff;
 use burn::backend::autodiff::checkpoint::strategy::BalancedCheckpointing;
 use burn::module::{AutodiffModule, Module, ModuleVisitor, Param};
 use burn::nn::{Linear, LinearConfig};
@@ -18,15 +17,15 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{DType, ElementConversion, Tensor};
 use burn_amp::observe::{self, Phase, Role};
 use burn_amp::{
-    Amp, AmpBackend, AmpConfig, AmpOptimizer, Cause, FastBackward, HalfDType, LossScaling,
-    MixedPrecision, OptLevel, Trace, TraceMode, scope,
+    Amp, AmpBackend, AmpConfig, AmpOptimizer, Cause, HalfDType, LossScaling, OptLevel, Trace,
+    TraceMode, scope,
 };
 
 use models::{Cnn, Mlp, Reader, Trainable, Transformer, wave};
 use support::{Bare, amp};
 
 type B = AmpBackend<Bare>;
-type Checkpointed = MixedPrecision<Autodiff<FastBackward<Bare>, BalancedCheckpointing>>;
+type Checkpointed = AmpBackend<Bare, BalancedCheckpointing>;
 
 /// Attention by hand, with linear layers whose weights are one number.
 #[derive(Module, Debug)]
