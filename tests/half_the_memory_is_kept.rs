@@ -59,8 +59,10 @@ fn language_model<B: AutodiffBackend>() -> f64 {
             tokens.reshape([batch * time]),
         )
     };
-    drop(loss(tokens.clone())); // Burn draws weights when they are first used.
-    added(|| loss(tokens.clone()))
+    // Burn draws weights when they are first used, and each thread keeps what it computes products in.
+    let mut runs: Vec<f64> = (0..7).map(|_| added(|| loss(tokens.clone()))).collect();
+    runs.sort_by(f64::total_cmp);
+    runs[3]
 }
 
 #[test]
