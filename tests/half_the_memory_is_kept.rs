@@ -79,6 +79,19 @@ fn one_half_tensor_is_kept_of_each_operation_and_a_language_model_fits_twice() {
             assert_about(kept::<B>(|x| log_softmax(x, 1)), 0.5);
             assert_about(kept::<B>(|x| norm.forward(x)), 0.5);
         });
+        let o3 = AmpConfig::new(OptLevel::O3)
+            .with_half(half)
+            .build()
+            .unwrap();
+        o3.scope(|| {
+            let cast = |x: Tensor<B, 2>| x.cast(half.float_dtype());
+            assert_about(kept::<B>(|x| softmax(cast(x), 1)), 0.5);
+        });
+        lean.scope(|| {
+            let untracked = Tensor::<B, 2>::ones([SIZE, SIZE], &Default::default());
+            let kept = added(|| softmax(untracked.clone(), 1).sum()) / (4 * SIZE * SIZE) as f64;
+            assert_about(kept, 0.0);
+        });
         fat.scope(|| {
             assert!(kept::<B>(|x| softmax(x, 1)) > 0.9);
             assert!(kept::<B>(|x| log_softmax(x, 1)) > 0.9);

@@ -7,8 +7,8 @@ use burn::backend::Autodiff;
 use burn::backend::autodiff::checkpoint::strategy::BalancedCheckpointing;
 use burn::module::{Module, Param};
 use burn::nn::{LayerNorm, LayerNormConfig};
-use burn::tensor::activation::{log_softmax, softmax};
-use burn::tensor::backend::AutodiffBackend;
+use burn::tensor::activation::{log_softmax, softmax, softmin};
+use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{DType, Tensor, TensorData};
 use burn_amp::{
     AmpBackend, AmpConfig, FastBackward, HalfDType, LeanAutodiff, MixedPrecision, OptLevel, scope,
@@ -32,7 +32,7 @@ fn tensor<B: AutodiffBackend>(numbers: &[f32], rows: usize) -> Tensor<B, 2> {
     )
 }
 
-fn numbers<B: AutodiffBackend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f64> {
+fn numbers<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f64> {
     scope::disabled(|| tensor.into_data().convert::<f64>().to_vec().unwrap())
 }
 
@@ -44,7 +44,7 @@ fn gradient<B: AutodiffBackend>(
 ) -> Vec<f64> {
     let x = tensor::<B>(x, ROWS).require_grad();
     let grads = (op(x.clone()) * tensor(dy, ROWS)).sum().backward();
-    numbers(Tensor::<B, 2>::from_inner(x.grad(&grads).unwrap()))
+    numbers(x.grad(&grads).unwrap())
 }
 
 fn exact_softmax(row: &[f32]) -> Vec<f64> {
@@ -79,31 +79,36 @@ fn rows() -> impl Strategy<Value = (Vec<f32>, Vec<f32>)> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// dx = y (dy - s) with s = sum(y dy): y is off by a part u, and so is s.
+    /// dx = p (dy - s) with s = sum(p dy): p is off by 2 u p (1 - p), and its sum is 1.
     #[test]
     fn a_gradient_of_softmax_is_off_by_the_rounding_of_probabilities((x, dy) in rows()) {
         let width = x.len() / ROWS;
         for half in HALVES {
-            let u = unit_roundoff(half) + f32_part(width);
+            let (u, f32_part) = (unit_roundoff(half), f32_part(width));
             let got = amp(OptLevel::O1, half).scope(|| gradient::<B>(|x| softmax(x, 1), &x, &dy));
             for ((x, dy), got) in x.chunks(width).zip(dy.chunks(width)).zip(got.chunks(width)) {
-                let y = exact_softmax(x);
-                let weighted: Vec<f64> = y.iter().zip(dy).map(|(y, dy)| y * f64::from(*dy)).collect();
-                let (sum, sizes) = (weighted.iter().sum::<f64>(), weighted.iter().map(|w| w.abs()).sum::<f64>());
-                let exact: Vec<f64> = weighted.iter().zip(&y).map(|(w, y)| w - y * sum).collect();
-                let bound: Vec<f64> = weighted.iter().zip(&y).map(|(w, y)| u * (w.abs() + 2.0 * y * sizes) * 1.01).collect();
+                let p = exact_softmax(x);
+                let dy: Vec<f64> = dy.iter().map(|dy| f64::from(*dy)).collect();
+                let mean = |of: &[f64]| p.iter().zip(of).map(|(p, of)| p * of).sum::<f64>();
+                let s = mean(&dy);
+                let from_s: Vec<f64> = dy.iter().map(|dy| (dy - s).abs()).collect();
+                let sizes = mean(&dy.iter().map(|dy| dy.abs()).collect::<Vec<f64>>());
+                let exact: Vec<f64> = dy.iter().zip(&p).map(|(dy, p)| p * (dy - s)).collect();
+                let bound: Vec<f64> = (0..width).map(|i| {
+                    let rounding = 2.0 * u * p[i] * (from_s[i] + mean(&from_s));
+                    (rounding + f32_part * p[i] * (dy[i].abs() + 2.0 * sizes)) * 1.01
+                }).collect();
                 assert_within(got, &exact, &bound);
             }
         }
     }
 
-    /// dx = dy - p sum(dy): p is off by a part u.
+    /// dx = dy - p sum(dy): p is off by 2 u p (1 - p).
     #[test]
     fn a_gradient_of_log_softmax_is_off_by_the_rounding_of_probabilities((x, dy) in rows()) {
         let width = x.len() / ROWS;
         for half in HALVES {
-            let f32_part = f32_part(width);
-            let u = unit_roundoff(half) + f32_part;
+            let (u, f32_part) = (unit_roundoff(half), f32_part(width));
             let got = amp(OptLevel::O1, half).scope(|| gradient::<B>(|x| log_softmax(x, 1), &x, &dy));
             for ((x, dy), got) in x.chunks(width).zip(dy.chunks(width)).zip(got.chunks(width)) {
                 let p = exact_softmax(x);
@@ -113,14 +118,17 @@ proptest! {
                 // exp of a logarithm is off by that one's error, which is up to the largest |x - max|, 12.
                 let of_exp = 16.0 * f64::from(f32::EPSILON);
                 let bound: Vec<f64> = dy.iter().zip(&p)
-                    .map(|(dy, p)| ((u + of_exp) * p * sum.abs() + f32_part * (dy.abs() + p * sizes)) * 1.01)
+                    .map(|(dy, p)| {
+                        let rounding = 2.0 * u * p * (1.0 - p) * sum.abs();
+                        (rounding + of_exp * p * sum.abs() + f32_part * (dy.abs() + p * sizes)) * 1.01
+                    })
                     .collect();
                 assert_within(got, &exact, &bound);
             }
         }
     }
 
-    /// dx = (d - mean(d) - n mean(n d)) / deviation: n is off by a part u, and so is the second mean.
+    /// dx = (c - n mean(n c)) / deviation with c = d - mean(d): n is off by a part u, and so is the mean.
     #[test]
     fn gradients_of_layer_norm_are_off_by_the_rounding_of_the_normalized((x, dy) in rows()) {
         let width = x.len() / ROWS;
@@ -128,12 +136,14 @@ proptest! {
         for (half, bias) in HALVES.into_iter().flat_map(|half| [(half, true), (half, false)]) {
             let f32_part = f32_part(width);
             let u = unit_roundoff(half) + f32_part;
+            // Half a step of f16 below 6.1e-5.
+            let subnormal = if half == HalfDType::F16 { 2f64.powi(-25) } else { 0.0 };
             let mut norm: LayerNorm<B> = LayerNormConfig::new(width).with_bias(bias).init(&Default::default());
             norm.gamma = Param::from_data(TensorData::new(gamma.clone(), [width]), &Default::default());
             let x_leaf = tensor::<B>(&x, ROWS).require_grad();
             let grads = amp(OptLevel::O1, half).scope(|| (norm.forward(x_leaf.clone()) * tensor(&dy, ROWS)).sum().backward());
-            let got = numbers(Tensor::<B, 2>::from_inner(x_leaf.grad(&grads).unwrap()));
-            let got_gamma = numbers(Tensor::<B, 1>::from_inner(norm.gamma.val().grad(&grads).unwrap()));
+            let got = numbers(x_leaf.grad(&grads).unwrap());
+            let got_gamma = numbers(norm.gamma.val().grad(&grads).unwrap());
 
             let (mut exact_gamma, mut bound_gamma, mut exact_beta) = (vec![0.0; width], vec![0.0; width], vec![0.0; width]);
             for ((x, dy), got) in x.chunks(width).zip(dy.chunks(width)).zip(got.chunks(width)) {
@@ -147,15 +157,17 @@ proptest! {
                 // What centering in f32 costs, in parts of the largest number.
                 let centering = f32_part * x.iter().fold(0.0, |most: f64, x| most.max(x.abs())) / deviation;
                 let d: Vec<f64> = dy.iter().zip(&gamma).map(|(dy, gamma)| f64::from(*dy) * f64::from(*gamma)).collect();
-                let nd: Vec<f64> = n.iter().zip(&d).map(|(n, d)| n * d).collect();
-                let sizes: Vec<f64> = d.iter().map(|d| d.abs()).collect();
-                let nd_sizes: Vec<f64> = nd.iter().map(|nd| nd.abs()).collect();
-                let (offset, slope) = (mean_of(&d), mean_of(&nd));
-                let exact: Vec<f64> = d.iter().zip(&n).map(|(d, n)| (d - offset - n * slope) / deviation).collect();
-                let bound: Vec<f64> = n.iter().zip(&sizes).map(|(n, d)| {
-                    let of_n = u * n.abs() + centering;
-                    let of_slope = u * mean_of(&nd_sizes) + centering * mean_of(&sizes);
-                    let of_f32 = (f32_part + centering) * (d + mean_of(&sizes) + n.abs() * mean_of(&nd_sizes));
+                let offset = mean_of(&d);
+                let c: Vec<f64> = d.iter().map(|d| d - offset).collect();
+                let nc: Vec<f64> = n.iter().zip(&c).map(|(n, c)| n * c).collect();
+                let sizes = |of: &[f64]| mean_of(&of.iter().map(|of| of.abs()).collect::<Vec<f64>>());
+                let (d_sizes, nc_sizes) = (sizes(&d), sizes(&nc));
+                let slope = mean_of(&nc);
+                let exact: Vec<f64> = c.iter().zip(&n).map(|(c, n)| (c - n * slope) / deviation).collect();
+                let bound: Vec<f64> = n.iter().zip(&d).map(|(n, d)| {
+                    let of_n = u * n.abs() + subnormal + centering;
+                    let of_slope = u * nc_sizes + (subnormal + centering) * sizes(&c);
+                    let of_f32 = (f32_part + centering) * (d.abs() + d_sizes + n.abs() * nc_sizes);
                     (of_n * slope.abs() + n.abs() * of_slope + of_f32) / deviation * 1.01
                 }).collect();
                 assert_within(got, &exact, &bound);
@@ -163,12 +175,12 @@ proptest! {
                     let dy = f64::from(dy[i]);
                     exact_gamma[i] += n[i] * dy;
                     exact_beta[i] += dy;
-                    bound_gamma[i] += (u * n[i].abs() + centering) * dy.abs() * 1.01;
+                    bound_gamma[i] += (u * n[i].abs() + subnormal + centering) * dy.abs() * 1.01;
                 }
             }
             assert_within(&got_gamma, &exact_gamma, &bound_gamma);
             if let Some(beta) = &norm.beta {
-                let got = numbers(Tensor::<B, 1>::from_inner(beta.val().grad(&grads).unwrap()));
+                let got = numbers(beta.val().grad(&grads).unwrap());
                 assert_within(&got, &exact_beta, &vec![ROWS as f64 * f64::from(f32::EPSILON); width]);
             }
         }
@@ -186,7 +198,7 @@ fn a_probability_that_f16_cannot_hold_has_its_gradient() {
                 .slice([0..1, 0..1])
                 .sum()
                 .backward();
-            let got = numbers(Tensor::<B, 2>::from_inner(x.grad(&grads).unwrap()))[1];
+            let got = numbers(x.grad(&grads).unwrap())[1];
             assert!(
                 (got + p).abs() <= 2.0 * unit_roundoff(half) * p,
                 "{half}: {got} for {}",
@@ -281,22 +293,163 @@ fn outputs_are_f32_at_o1_and_those_of_burns_autodiff() {
     }
 }
 
-/// A frozen norm in front of a layer that learns, and a model that nobody trains.
 #[test]
-fn what_is_not_asked_for_is_not_computed() {
+fn a_frozen_norm_passes_gradients_on_and_gets_none() {
     amp(OptLevel::O1, HalfDType::F16).scope(|| {
         let norm: LayerNorm<B> = LayerNormConfig::new(4).init(&Default::default());
         let frozen = norm.clone().no_grad();
-        let x = tensor::<B>(&[1.0, 2.0, 3.0, 5.0], 1);
-        let y = frozen.forward(x.clone());
-        assert!(!y.is_require_grad());
-        let leaf = x.require_grad();
-        let grads = frozen
-            .forward(leaf.clone())
-            .slice([0..1, 0..1])
-            .sum()
-            .backward();
-        assert!(leaf.grad(&grads).is_some());
+        let x = tensor::<B>(&[1.0, 2.0, 3.0, 5.0], 1).require_grad();
+        let first = |norm: &LayerNorm<B>| norm.forward(x.clone()).slice([0..1, 0..1]).sum();
+        let grads = first(&frozen).backward();
         assert!(frozen.gamma.val().grad(&grads).is_none());
+        let of_x = |grads| numbers(x.grad(&grads).unwrap());
+        assert_eq!(of_x(grads), of_x(first(&norm).backward()));
     });
+}
+
+/// The bound of one class in the rows above, at the ends where it matters: of two classes that differ by 9
+/// one has a loss of 1e-4, and 1 - p of it is its gradient.
+#[test]
+fn a_class_that_is_nearly_certain_has_its_gradient() {
+    let rest = 1.0 / (1.0 + 9f64.exp());
+    for half in HALVES {
+        amp(OptLevel::O1, half).scope(|| {
+            let x = tensor::<B>(&[9.0, 0.0], 1).require_grad();
+            let grads = log_softmax(x.clone(), 1)
+                .slice([0..1, 0..1])
+                .sum()
+                .backward();
+            let got = numbers(x.grad(&grads).unwrap())[0];
+            // 1 - p is a difference of two numbers near 1 in f32.
+            let bound = 2.0 * unit_roundoff(half) * rest + 2.0 * f64::from(f32::EPSILON);
+            assert!((got - rest).abs() <= bound, "{half}: {got} for {rest}");
+        });
+    }
+}
+
+#[test]
+fn what_all_gradients_of_a_row_share_leaves_nothing() {
+    let x = [
+        0.3f32, 1.0, -0.5, 0.1, 0.8, -1.0, 0.0, 0.2, -0.3, 0.6, 0.4, -0.7,
+    ];
+    let dy = [0.0f32, 0.5, 0.0, -0.5];
+    const SHARED: f32 = 1024.0;
+    let dy: Vec<f32> = dy.into_iter().cycle().take(12).collect();
+    let shifted: Vec<f32> = dy.iter().map(|dy| dy + SHARED).collect();
+    let f32_part = f64::from(SHARED) * f32_part(4);
+    for half in HALVES {
+        amp(OptLevel::O1, half).scope(|| {
+            let norm: LayerNorm<B> = LayerNormConfig::new(4).init(&Default::default());
+            let of = |dy: &[f32]| {
+                [
+                    gradient::<B>(|x| softmax(x, 1), &x, dy),
+                    gradient::<B>(|x| norm.forward(x), &x, dy),
+                ]
+            };
+            for (own, shifted) in of(&dy).iter().zip(of(&shifted)) {
+                // A deviation of 0.5 divides what is left.
+                assert_within(&shifted, own, &[4.0 * f32_part; 12]);
+            }
+        });
+    }
+}
+
+/// The gradient of an operation at a shape, `dy` being no two numbers alike.
+fn at_shape<B: AutodiffBackend, const D: usize>(
+    shape: [usize; D],
+    dtype: DType,
+    op: impl FnOnce(Tensor<B, D>) -> Tensor<B, D>,
+) -> Tensor<B::InnerBackend, D> {
+    let data = |scale: f32, step: usize| {
+        let count: usize = shape.iter().product();
+        let numbers = (0..count).map(|i| scale * ((i * step % 17) as f32 - 8.0));
+        Tensor::<B, D>::from_data(
+            TensorData::new(numbers.collect::<Vec<f32>>(), shape),
+            &Default::default(),
+        )
+    };
+    let x = data(0.3, 7).cast(dtype).require_grad();
+    let grads = (op(x.clone()) * data(0.1, 5)).sum().backward();
+    x.grad(&grads).unwrap()
+}
+
+/// Every dimension of a shape. Of two numbers a norm leaves nearly nothing, whatever they are: so more.
+fn every_dimension<const D: usize>(shape: [usize; D]) {
+    type Burn = Autodiff<Bare>;
+    type Op<B> = fn(Tensor<B, 4>, usize) -> Tensor<B, 4>;
+
+    fn ops<B: AutodiffBackend>() -> [Op<B>; 4] {
+        [softmax, log_softmax, softmin, |x, dim| {
+            let last = x.dims().len() - 1;
+            let x = x.swap_dims(dim, last);
+            let norm: LayerNorm<B> = LayerNormConfig::new(x.dims()[last]).init(&Default::default());
+            norm.forward(x).swap_dims(dim, last)
+        }]
+    }
+    for half in HALVES {
+        for dim in 0..D {
+            for (at, (lean, own)) in ops::<B>().into_iter().zip(ops::<Burn>()).enumerate() {
+                let lift = |dim: usize| 4 - D + dim;
+                let lean = amp(OptLevel::O1, half).scope(|| {
+                    at_shape::<B, D>(shape, DType::F32, |x| {
+                        lean(x.unsqueeze(), lift(dim)).reshape(shape)
+                    })
+                });
+                let own = at_shape::<Burn, D>(shape, DType::F32, |x| {
+                    own(x.unsqueeze(), lift(dim)).reshape(shape)
+                });
+                let own = numbers(own);
+                let largest = own.iter().fold(0.0, |most: f64, x| most.max(x.abs()));
+                let bound = vec![8.0 * unit_roundoff(half) * largest + 1e-6; own.len()];
+                assert_eq!(lean.dims(), shape);
+                println!("{half}, operation {at} of {shape:?} along {dim}");
+                assert_within(&numbers(lean), &own, &bound);
+            }
+        }
+    }
+}
+
+#[test]
+fn any_rank_and_any_dimension_has_its_gradient() {
+    every_dimension([5]);
+    every_dimension([4, 5]);
+    every_dimension([6, 4, 5]);
+    every_dimension([5, 4, 7, 6]);
+}
+
+/// At O3 tensors are half all along: what is kept is, and gradients are.
+#[test]
+fn half_tensors_have_half_gradients() {
+    type Burn = Autodiff<Bare>;
+    for half in HALVES {
+        let dtype = DType::from(half.float_dtype());
+        let shape = [3, 5];
+        let o3 = amp(OptLevel::O3, half);
+        o3.scope(|| {
+            let device = Default::default();
+            let mut norm: LayerNorm<B> = LayerNormConfig::new(5).init(&device);
+            let to_half = |vector: Tensor<B, 1>| vector.cast(half.float_dtype());
+            norm.gamma = norm.gamma.map(to_half);
+            norm.beta = norm.beta.map(|beta| beta.map(to_half));
+            let full: LayerNorm<Burn> = LayerNormConfig::new(5).init(&device);
+            let lean = [
+                at_shape::<B, 2>(shape, dtype, |x| softmax(x, 1)),
+                at_shape::<B, 2>(shape, dtype, |x| log_softmax(x, 1)),
+                at_shape::<B, 2>(shape, dtype, |x| norm.forward(x)),
+            ];
+            let own = [
+                at_shape::<Burn, 2>(shape, DType::F32, |x| softmax(x, 1)),
+                at_shape::<Burn, 2>(shape, DType::F32, |x| log_softmax(x, 1)),
+                at_shape::<Burn, 2>(shape, DType::F32, |x| full.forward(x)),
+            ];
+            for (lean, own) in lean.into_iter().zip(own) {
+                assert_eq!(lean.dtype(), dtype);
+                let own = numbers(own);
+                let largest = own.iter().fold(0.0, |most: f64, x| most.max(x.abs()));
+                // Input, output, kept tensor and gradient are rounded, and each step of forward is.
+                let bound = vec![32.0 * unit_roundoff(half) * largest; own.len()];
+                assert_within(&numbers(lean), &own, &bound);
+            }
+        });
+    }
 }

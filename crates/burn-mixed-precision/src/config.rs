@@ -296,7 +296,7 @@ impl AmpConfig {
     /// Sets whether softmax, log_softmax and layer_norm keep one half tensor for backward, with
     /// [`LeanAutodiff`](crate::LeanAutodiff) in place of Burn's autodiff (yes unless set).
     ///
-    /// Less memory and fewer kernels, for gradients that are computed from numbers rounded to half.
+    /// Less memory, for gradients that are computed from numbers rounded to half.
     #[must_use]
     pub fn with_lean_backward(mut self, lean: bool) -> Self {
         self.lean_backward = lean;

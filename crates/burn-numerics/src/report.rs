@@ -159,7 +159,8 @@ impl NumericsReport {
     }
 
     /// The share of numbers in half within a factor of 2^3 of its largest, from 0 to 1: of all the
-    /// finite numbers other than zero that are half or are cast to it.
+    /// finite numbers other than zero that are half or are cast to it. Those that a cast makes infinite
+    /// are beyond it and not among them.
     pub fn near_overflow(&self) -> f64 {
         self.mean_share(Entry::half, |entry, half| {
             entry.before.shares(half, 0).near_overflow

@@ -1,4 +1,4 @@
-/// All of `ActivationOps` but `softmax` and `log_softmax`.
+/// All of `ActivationOps` but `softmax`, `log_softmax` and `softmin`.
 macro_rules! activation {
     ($inner:ty) => {
         forward! { $inner =>
@@ -12,7 +12,6 @@ macro_rules! activation {
             fn sigmoid_backward(output: FloatTensor<Self>, grad: FloatTensor<Self>) -> FloatTensor<Self>;
             fn hard_sigmoid(tensor: FloatTensor<Self>, alpha: Scalar, beta: Scalar) -> FloatTensor<Self>;
             fn log_sigmoid(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
-            fn softmin(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self>;
             fn log_sigmoid_backward(x: FloatTensor<Self>, grad: FloatTensor<Self>) -> FloatTensor<Self>;
         }
     };

@@ -105,6 +105,7 @@ impl<B: Backend> ActivationOps<Self> for FastBackward<B> {
     forward! {
         fn softmax(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self>;
         fn log_softmax(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self>;
+        fn softmin(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self>;
     }
 }
 

@@ -16,8 +16,8 @@ use burn_backend::{Backend, FloatDType, Shape, TensorMetadata};
 
 use crate::cast::uncounted;
 
-/// With n = (x - mean) / deviation and y = n gamma + beta, and d = dy gamma:
-/// dx = (d - mean(d) - n mean(n d)) / deviation, dgamma = sum of n dy, dbeta = sum of dy over all rows.
+/// With n = (x - mean) / deviation, y = n gamma + beta, and c = dy gamma - mean(dy gamma):
+/// dx = (c - n mean(n c)) / deviation, dgamma = sum of n dy, dbeta = sum of dy over all rows.
 #[derive(Debug)]
 struct LayerNorm;
 
@@ -53,12 +53,13 @@ impl<T: Clone> Kept<T> {
         if let Some(node) = x {
             let last = grad.shape().num_dims() - 1;
             let gamma = along_last::<B>(wide(self.gamma), &grad.shape());
+            // Centered first: rounded, the normalized tensor has no mean of exactly 0.
             let inner = B::float_mul(grad, gamma);
-            let slope = B::float_mean_dim(B::float_mul(inner.clone(), normalized.clone()), last);
-            let offset = B::float_mean_dim(inner.clone(), last);
-            let centered =
-                B::float_sub(B::float_sub(inner, offset), B::float_mul(normalized, slope));
-            register(node, B::float_div(centered, wide(self.deviation)));
+            let centered = B::float_sub(inner.clone(), B::float_mean_dim(inner, last));
+            let along = B::float_mul(centered.clone(), normalized.clone());
+            let along = B::float_mul(normalized, B::float_mean_dim(along, last));
+            let grad = B::float_sub(centered, along);
+            register(node, B::float_div(grad, wide(self.deviation)));
         }
     }
 }

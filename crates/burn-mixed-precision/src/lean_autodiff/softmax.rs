@@ -26,7 +26,7 @@ struct Probabilities<T> {
     dim: usize,
 }
 
-impl<T> Probabilities<T> {
+impl<T: Clone> Probabilities<T> {
     fn keep<B: Backend<FloatTensorPrimitive = T>>(exact: T, dim: usize, dtype: FloatDType) -> Self {
         let wide = uncounted::<B>(exact, FloatDType::F32);
         let scaled = B::float_mul_scalar(wide, SCALE.into());
@@ -36,10 +36,14 @@ impl<T> Probabilities<T> {
         }
     }
 
-    /// In f32.
+    /// In f32, with a sum of 1 again.
+    ///
+    /// Rounding moves that sum by up to u, and with it what a gradient that is the same for all
+    /// classes leaves behind, and 1 - p of a class that is nearly certain.
     fn read<B: Backend<FloatTensorPrimitive = T>>(self) -> (T, usize) {
         let wide = uncounted::<B>(self.scaled, FloatDType::F32);
-        (B::float_mul_scalar(wide, (1.0 / SCALE).into()), self.dim)
+        let sum = B::float_sum_dim(wide.clone(), self.dim);
+        (B::float_div(wide, sum), self.dim)
     }
 }
 
