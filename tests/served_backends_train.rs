@@ -13,6 +13,8 @@ mod data_sets;
 #[path = "../examples/train/model.rs"]
 #[allow(dead_code, reason = "shared with the example")]
 mod model;
+#[path = "support/product.rs"]
+mod product;
 #[path = "../examples/program/mod.rs"]
 #[allow(
     dead_code,
@@ -36,12 +38,13 @@ use burn::backend::{Autodiff, Flex, RemoteBackend};
 use burn::module::{AutodiffModule, Module};
 use burn::record::{BinBytesRecorder, FullPrecisionSettings, Recorder};
 use burn::tensor::backend::{AutodiffBackend, Backend};
-use burn::tensor::{DType, ElementConversion, FloatDType, Tensor};
+use burn::tensor::{DType, FloatDType, Tensor};
 use burn_amp::{Amp, AmpConfig, HalfDType, MixedPrecision, OptLevel};
 
 use cli::Options;
 use data_sets::{CLASSES, digits};
 use model::Cnn;
+use product::product;
 use program::interrupt::Interrupt;
 use training::{Trained, train};
 
@@ -154,14 +157,6 @@ fn learns<B: AutodiffBackend>(amp: &Amp, device: &B::Device) {
 
 fn o0() -> Amp {
     AmpConfig::new(OptLevel::O0).build().unwrap()
-}
-
-/// A product that f16 cannot hold: which dtype it was computed in shows in its value.
-fn product<B: Backend>(device: &B::Device) -> (f32, DType) {
-    let x = Tensor::<B, 2>::full([1, 1], 300.0, device);
-    let product = x.clone().matmul(x);
-    let dtype = product.dtype();
-    (product.into_scalar().elem(), dtype)
 }
 
 /// The whole of mixed precision is on the server: the client is a plain f32 program, which does not know

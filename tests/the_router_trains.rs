@@ -8,27 +8,21 @@ mod classification;
 mod data_sets;
 #[path = "../examples/train/model.rs"]
 mod model;
+#[path = "support/product.rs"]
+mod product;
 
 use burn::backend::router::duo::MultiDevice;
 use burn::backend::{Autodiff, Flex, Router};
 use burn::optim::{AdamConfig, GradientsParams, Optimizer};
-use burn::tensor::backend::Backend;
-use burn::tensor::{DType, ElementConversion, Tensor};
+use burn::tensor::DType;
 use burn_amp::{AmpConfig, HalfDType, MixedPrecision, OptLevel};
 
 use data_sets::{CLASSES, digits};
 use model::Cnn;
+use product::product;
 
 /// What the router sends operations to.
 type Served = MixedPrecision<Flex>;
-
-/// A product that f16 cannot hold: which dtype it was computed in shows in its value.
-fn product<B: Backend>(device: &B::Device) -> (f32, DType) {
-    let x = Tensor::<B, 2>::full([1, 1], 300.0, device);
-    let product = x.clone().matmul(x);
-    let dtype = product.dtype();
-    (product.into_scalar().elem(), dtype)
-}
 
 /// Burn's router finds a client by its device's id, which two backends on the CPU share: the second one
 /// is only named here.

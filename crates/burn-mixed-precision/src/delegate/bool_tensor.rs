@@ -1,11 +1,7 @@
-/// All of `BoolTensorOps`.
+/// All of `BoolTensorOps`, or all that neither reads to the host nor makes a float tensor.
 macro_rules! bool_tensor {
     ($inner:ty) => {
-        forward! { $inner =>
-            fn bool_empty(shape: Shape, device: &Device<Self>, dtype: BoolDType) -> BoolTensor<Self>;
-            fn bool_zeros(shape: Shape, device: &Device<Self>, dtype: BoolDType) -> BoolTensor<Self>;
-            fn bool_ones(shape: Shape, device: &Device<Self>, dtype: BoolDType) -> BoolTensor<Self>;
-        }
+        $crate::delegate::bool_tensor!(but reads and floats: $inner);
 
         fn bool_into_data(
             tensor: BoolTensor<Self>,
@@ -14,9 +10,16 @@ macro_rules! bool_tensor {
         }
 
         forward! { $inner =>
+            fn bool_into_float(tensor: BoolTensor<Self>, out_dtype: FloatDType) -> FloatTensor<Self>;
+        }
+    };
+    (but reads and floats: $inner:ty) => {
+        forward! { $inner =>
+            fn bool_empty(shape: Shape, device: &Device<Self>, dtype: BoolDType) -> BoolTensor<Self>;
+            fn bool_zeros(shape: Shape, device: &Device<Self>, dtype: BoolDType) -> BoolTensor<Self>;
+            fn bool_ones(shape: Shape, device: &Device<Self>, dtype: BoolDType) -> BoolTensor<Self>;
             fn bool_from_data(data: TensorData, device: &Device<Self>) -> BoolTensor<Self>;
             fn bool_into_int(tensor: BoolTensor<Self>, out_dtype: IntDType) -> IntTensor<Self>;
-            fn bool_into_float(tensor: BoolTensor<Self>, out_dtype: FloatDType) -> FloatTensor<Self>;
             fn bool_device(tensor: &BoolTensor<Self>) -> Device<Self>;
             fn bool_to_device(tensor: BoolTensor<Self>, device: &Device<Self>) -> BoolTensor<Self>;
             fn bool_reshape(tensor: BoolTensor<Self>, shape: Shape) -> BoolTensor<Self>;

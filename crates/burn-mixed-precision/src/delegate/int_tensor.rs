@@ -1,9 +1,7 @@
-/// All of `IntTensorOps`.
+/// All of `IntTensorOps`, or all that neither reads to the host nor makes a float tensor.
 macro_rules! int_tensor {
     ($inner:ty) => {
-        forward! { $inner =>
-            fn int_empty(shape: Shape, device: &Device<Self>, dtype: IntDType) -> IntTensor<Self>;
-        }
+        $crate::delegate::int_tensor!(but reads and floats: $inner);
 
         fn int_into_data(
             tensor: IntTensor<Self>,
@@ -12,13 +10,18 @@ macro_rules! int_tensor {
         }
 
         forward! { $inner =>
+            fn int_into_float(tensor: IntTensor<Self>, out_dtype: FloatDType) -> FloatTensor<Self>;
+        }
+    };
+    (but reads and floats: $inner:ty) => {
+        forward! { $inner =>
+            fn int_empty(shape: Shape, device: &Device<Self>, dtype: IntDType) -> IntTensor<Self>;
             fn int_from_data(data: TensorData, device: &Device<Self>) -> IntTensor<Self>;
             fn int_device(tensor: &IntTensor<Self>) -> Device<Self>;
             fn int_to_device(tensor: IntTensor<Self>, device: &Device<Self>) -> IntTensor<Self>;
             fn int_reshape(tensor: IntTensor<Self>, shape: Shape) -> IntTensor<Self>;
             fn int_slice(tensor: IntTensor<Self>, slices: &[Slice]) -> IntTensor<Self>;
             fn int_slice_assign(tensor: IntTensor<Self>, slices: &[Slice], value: IntTensor<Self>) -> IntTensor<Self>;
-            fn int_into_float(tensor: IntTensor<Self>, out_dtype: FloatDType) -> FloatTensor<Self>;
             fn int_mask_where(tensor: IntTensor<Self>, mask: BoolTensor<Self>, value: IntTensor<Self>) -> IntTensor<Self>;
             fn int_mask_fill(tensor: IntTensor<Self>, mask: BoolTensor<Self>, value: Scalar) -> IntTensor<Self>;
             fn int_gather(dim: usize, tensor: IntTensor<Self>, indices: IntTensor<Self>) -> IntTensor<Self>;

@@ -1,5 +1,5 @@
-//! What a decorator that stands beside autodiff passes on, for all of them: a macro per trait of Burn's,
-//! which writes its methods for the backend that is named.
+//! What several decorators pass on: a macro per trait of Burn's, which writes its methods for the
+//! backend that is named.
 //!
 //! A file that uses one imports [`signatures`], the types that the methods are written in.
 

@@ -83,7 +83,7 @@ fn kept_dtype<B: Backend, C: CheckpointStrategy>(
     })?;
     match tensor.primitive.dtype() {
         DType::F32 => Some(half.float_dtype()),
-        half @ (DType::F16 | DType::BF16) => Some(half.into()),
+        own @ (DType::F16 | DType::BF16) => Some(own.into()),
         _ => None,
     }
 }

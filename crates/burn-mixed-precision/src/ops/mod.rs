@@ -2,7 +2,8 @@
 //!
 //! Every method is written out, those with a default body too: an inherited default would bypass
 //! the inner backend's own kernel and apply the policy to the pieces. Clippy keeps it so. What
-//! stands in `forward!` is passed on; a body means that policy happens there.
+//! stands in `forward!`, or comes from [`delegate`](crate::delegate), is passed on; a body means that
+//! policy happens there.
 
 #![deny(clippy::missing_trait_methods)]
 
